@@ -184,10 +184,11 @@ class DecodeTile:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """So many elements of a type in shared memory."""
+    """So many elements of a type in shared memory, behind which the next room is aligned."""
 
     dtype: str
     elements: int
+    align: int = ALIGNED
 
 
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
@@ -212,8 +213,9 @@ def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
 
 def shared_bytes(rooms: Sequence[Room]) -> int:
     """Bytes of shared memory, each room where vectors may begin."""
-    sizes = (room.elements * element_size(room.dtype) for room in rooms)
-    return sum(-(-size // ALIGNED) * ALIGNED for size in sizes)
+    return sum(
+        -(-room.elements * element_size(room.dtype) // room.align) * room.align for room in rooms
+    )
 
 
 def vector_of(dtype: str, distances: Iterator[int]) -> int:

@@ -21,7 +21,6 @@ written behind one of these waits, and read in front of the next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,14 +29,15 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, Threads, write_attention
-from tvm_tile.schedule.steps import shared_scope
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, write_attention
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
+from tvm_tile.schedule.threads import BoundLoops, ThreadLevel, Threads
 from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
+from tvm_tile.tile.decode import Room
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import vector_width
 
@@ -49,98 +49,45 @@ def write_on_cores(device: Device, found: AttentionMatch, tile: CoreTile) -> tir
     """The function of a chain of two products, for CUDA cores."""
     # Devices without matrix units stand for what takes nothing but blocks, too: OpenCL, TVM's own
     # build.
-    dialect = (_Threads if device.matrix_instructions else _Blocks)(device, tile)
-    return write_attention(found, tile, dialect, partial(_Cores, tile, dialect))
+    threads: Threads
+    if device.matrix_instructions:
+        threads = ThreadLevel(device.memory(MemoryLevel.SHARED).scope)
+    else:
+        threads = BoundLoops(device, tile.shared_bytes)
+    return write_attention(found, tile, threads, partial(_Cores, tile, threads))
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
     """Rows of float32 numbers in shared memory.
 
-    They are a part of a flat buffer, as TVM leaves out of others what only keeps rows apart.
+    They are a flat buffer, as TVM leaves out of others what only keeps rows apart.
     """
 
     pitch: int
     data: Any
-    start: int
 
     def at(self, row: Any, column: Any) -> list[Any]:
         """The index of a number, given its row and its column."""
-        return [self.start + row * self.pitch + column]
+        return [row * self.pitch + column]
 
     def load(self, row: Any, column: Any) -> Any:
         """The number in a row and a column."""
-        return self.data[self.start + row * self.pitch + column]
-
-
-class _Threads(Threads):
-    """TVM's thread-level dialect, where nothing waits but what is told to."""
-
-    def __init__(self, device: Device, _: CoreTile) -> None:
-        self._scope = device.memory(MemoryLevel.SHARED).scope
-
-    def allocate(self, shapes: Sequence[tuple[int, int]]) -> list[_Shared]:
-        """Rows and pitch of each -> so many numbers of shared memory, of one buffer."""
-        sizes = [rows * pitch for rows, pitch in shapes]
-        data = ib.alloc_buffer((sum(sizes),), "float32", scope=self._scope, align=128)
-        starts = (sum(sizes[:number]) for number in range(len(sizes)))
-        return [
-            _Shared(pitch, data, start) for (_, pitch), start in zip(shapes, starts, strict=True)
-        ]
-
-    def wait(self) -> None:
-        """Wait until all threads of the block have come here and see what was written."""
-        ib.evaluate(T.cuda.cta_sync())
-
-
-class _Blocks:
-    """Loops bound to threads, which TVM writes in OpenCL, too.
-
-    There is a buffer for each part of shared memory: within one, TVM would have threads wait
-    wherever it cannot tell that they read and write different parts.
-    """
-
-    def __init__(self, device: Device, tile: CoreTile) -> None:
-        self._scope = shared_scope(device, tile.shared_bytes)
-
-    def function(self) -> AbstractContextManager[Any]:
-        """As ``Dialect`` says."""
-        return ib.prim_func(s_tir=True)
-
-    @contextmanager
-    def launch(self, grid: int, block_size: int) -> Iterator[tuple[Any, Any]]:
-        """As ``Dialect`` says."""
-        blocks = ib.thread_binding(grid, thread="blockIdx.x")
-        threads = ib.thread_binding(block_size, thread="threadIdx.x")
-        with blocks as block, threads as thread:
-            yield block, thread
-
-    def allocate(self, shapes: Sequence[tuple[int, int]]) -> list[_Shared]:
-        """Rows and pitch of each -> so many numbers of shared memory."""
-        buffers = (
-            ib.alloc_buffer((rows * pitch,), "float32", scope=self._scope) for rows, pitch in shapes
-        )
-        return [
-            _Shared(pitch, buffer, 0) for (_, pitch), buffer in zip(shapes, buffers, strict=True)
-        ]
-
-    def wait(self) -> None:
-        """Wait until all threads of the block have come here and see what was written."""
-        ib.evaluate(ib.tvm_storage_sync(self._scope))
+        return self.data[row * self.pitch + column]
 
 
 class _HeldByCores:
     """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says."""
 
     def __init__(
-        self, tile: CoreTile, dialect: _Threads | _Blocks, known: _Shared, down: Any, across: Any
+        self, tile: CoreTile, threads: Threads, known: _Shared, down: Any, across: Any
     ) -> None:
         self._tile, self._down, self._across = tile, down, across
         self.rows, self.keys = tile.thread_rows, tile.keys
         self.first, self.span, self.block_rows = tirx.const(0), tile.rows, tile.rows
         self.scores = ib.alloc_buffer((self.rows * tile.thread_keys,), "float32", scope="local")
         self.sums = ib.alloc_buffer((self.rows * tile.thread_columns,), "float32", scope="local")
-        self._known, self._dialect = known, dialect
+        self._known, self._threads = known, threads
         self._others = ib.alloc_buffer((tile.across,), "float32", scope="local")
 
     def row(self, number: int) -> Any:
@@ -169,7 +116,7 @@ class _HeldByCores:
         for row in range(self.rows):
             at = self._known.at(self.row(row), self._across)
             ib.buffer_store(self._known.data, values[row], at)
-        self._dialect.wait()
+        self._threads.meet()
         for row in range(self.rows):
             with ib.unroll(across // VECTOR) as part, ib.vectorized(VECTOR) as v:
                 value = self._known.load(self.row(row), part * VECTOR + v)
@@ -192,7 +139,7 @@ class _Cores:
     def __init__(
         self,
         tile: CoreTile,
-        dialect: _Threads | _Blocks,
+        threads: Threads,
         found: AttentionMatch,
         _: Any,
         thread: Any,
@@ -200,7 +147,7 @@ class _Cores:
         buffers: Mapping[str, Any],
     ) -> None:
         self._found, self._tile, self._buffers = found, tile, buffers
-        self._thread, self._origin, self._dialect = thread, origin, dialect
+        self._thread, self._origin, self._threads = thread, origin, threads
         self._flat = {
             operand.tensor.name: ib.decl_buffer(
                 (operand.size // operand.tensor.element_size,),
@@ -211,16 +158,19 @@ class _Cores:
         }
         self._down = ib.Bind(thread // tile.across)
         self._across = ib.Bind(thread % tile.across)
-        self._queries, self._keys, self._values, self._weights, known = dialect.allocate(
-            (
-                (tile.rows, tile.depth_pitch),
-                (tile.keys, tile.depth_pitch),
-                (tile.keys, tile.columns),
-                (tile.rows, tile.key_pitch),
-                (tile.rows, tile.across),
-            )
+        shapes = (
+            (tile.rows, tile.depth_pitch),
+            (tile.keys, tile.depth_pitch),
+            (tile.keys, tile.columns),
+            (tile.rows, tile.key_pitch),
+            (tile.rows, tile.across),
         )
-        self.held = _HeldByCores(tile, dialect, known, self._down, self._across)
+        rooms = [Room("float32", rows * pitch, VECTOR_BYTES) for rows, pitch in shapes]
+        self._queries, self._keys, self._values, self._weights, known = (
+            _Shared(pitch, data)
+            for (_, pitch), data in zip(shapes, threads.allocate(rooms), strict=True)
+        )
+        self.held = _HeldByCores(tile, threads, known, self._down, self._across)
 
     def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
         """As ``Unit`` says: queries are copied at once, others when they are waited for."""
@@ -240,7 +190,7 @@ class _Cores:
         else:
             (axis,) = chain.second.right.free
             self._copy(chain.second.right, self._values, keys, (axis, tile.columns), place)
-        self._dialect.wait()
+        self._threads.meet()
 
     def score(self) -> None:
         """As ``Unit`` says."""

@@ -25,8 +25,7 @@ often; it must not write what is read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tvm import tirx
@@ -37,8 +36,8 @@ from tvm_tile.build.leaving import leaving
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import HeldScores, RunningSoftmax
 from tvm_tile.schedule.rule import WrittenTile
-from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Place, digits
+from tvm_tile.schedule.threads import Threads, main_of
 from tvm_tile.tile.rounds import Rounds
 
 QUERIES, KEYS, VALUES = range(3)  # the operands
@@ -58,32 +57,6 @@ class Tile(WrittenTile, Protocol):
     @property
     def rounds(self) -> Rounds:
         """The order in which blocks take tiles of rows, batch by batch."""
-
-
-class Dialect(Protocol):
-    """What a kernel is written in."""
-
-    def function(self) -> AbstractContextManager[Any]:
-        """A frame for a function."""
-        ...
-
-    def launch(self, grid: int, block_size: int) -> AbstractContextManager[tuple[Any, Any]]:
-        """A frame for its kernel, with the numbers of the block and of the thread."""
-        ...
-
-
-class Threads:
-    """TVM's thread-level dialect, as ``Dialect`` says."""
-
-    def function(self) -> AbstractContextManager[Any]:
-        """As :class:`Dialect` says."""
-        return ib.prim_func()
-
-    @contextmanager
-    def launch(self, grid: int, block_size: int) -> Iterator[tuple[Any, Any]]:
-        """As :class:`Dialect` says."""
-        ib.device_entry()
-        yield ib.cta_id([grid]), ib.thread_id([block_size])
 
 
 class Unit(Protocol):
@@ -133,7 +106,7 @@ parameters."""
 def write_attention(
     found: AttentionMatch,
     tile: Tile,
-    dialect: Dialect,
+    threads: Threads,
     begin: Begin,
 ) -> tirx.PrimFunc:
     """The function of a chain of two products.
@@ -141,20 +114,20 @@ def write_attention(
     Args:
         found: names its operands' tensors as its parameters do.
         tile: how to compute it.
-        dialect: that the unit is written in.
+        threads: that the unit is written for.
         begin: what multiplies.
     """
-    with IRBuilder() as builder, dialect.function():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
-        with dialect.launch(tile.grid, tile.block_size) as (block, thread):
-            found = found.in_registers()
-            origin = _origin(found, tile, block)
-            for needed in found.needs(origin):
-                ib.evaluate(leaving(needed))
-            unit = begin(found, block, thread, origin, buffers)
-            _walk(found, tile, unit, origin, buffers)
+    with (
+        IRBuilder() as builder,
+        main_of(found.params, threads) as buffers,
+        threads.launch(tile.grid, tile.block_size) as (block, _, thread),
+    ):
+        found = found.in_registers()
+        origin = _origin(found, tile, block)
+        for needed in found.needs(origin):
+            ib.evaluate(leaving(needed))
+        unit = begin(found, block, thread, origin, buffers)
+        _walk(found, tile, unit, origin, buffers)
     return builder.get().without_attr("global_symbol")
 
 

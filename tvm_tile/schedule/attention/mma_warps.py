@@ -15,10 +15,11 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES, Threads, write_attention
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES, write_attention
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.attention.warps import Warps
 from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.threads import ThreadLevel
 from tvm_tile.schedule.units.asynchronous_copies import begin_copies
 from tvm_tile.schedule.units.mma import Loaded, begin_fragments, multiply
 from tvm_tile.tile.slab import ELEMENT, Slab
@@ -29,7 +30,7 @@ _REGISTERS = 4  # of a fragment
 
 def write_with_mma(found: AttentionMatch, tile: WarpAttentionTile) -> tirx.PrimFunc:
     """The function of a chain of two products, for tensor cores' warp instructions."""
-    return write_attention(found, tile, Threads(), partial(_MmaWarps, tile))
+    return write_attention(found, tile, ThreadLevel(), partial(_MmaWarps, tile))
 
 
 @dataclass(frozen=True, slots=True)

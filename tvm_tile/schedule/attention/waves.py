@@ -15,10 +15,11 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES, Threads, write_attention
+from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, VALUES, write_attention
 from tvm_tile.schedule.attention.warps import Warps
 from tvm_tile.schedule.attention.wave_rows import WaveRows
 from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.threads import ThreadLevel
 from tvm_tile.schedule.units.matrix_cores import Loaded, begin_fragments, multiply
 from tvm_tile.schedule.units.register_copies import begin_copies
 from tvm_tile.tile.panel import WORD, Panel
@@ -30,7 +31,7 @@ def write_with_waves(
     found: AttentionMatch, tile: WarpAttentionTile, unit: WaveUnit
 ) -> tirx.PrimFunc:
     """The function of a chain of two products, for AMD's matrix cores."""
-    return write_attention(found, tile, Threads(), partial(_Waves, unit, tile))
+    return write_attention(found, tile, ThreadLevel(), partial(_Waves, unit, tile))
 
 
 class _Waves(Warps):

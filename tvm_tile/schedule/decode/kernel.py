@@ -42,15 +42,15 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.device.device import Device
+from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.schedule.decode.copies import Copies, is_asynchronous
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.merge import Merging, power
 from tvm_tile.schedule.decode.places import Places
 from tvm_tile.schedule.decode.visible import visible_keys
-from tvm_tile.schedule.decode.worker import Blocks, Memory, Threads, Warps, registers
-from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.decode.worker import Blocks, Memory, Warps, Workers, registers
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.threads import Numbers, main_of
 from tvm_tile.tile.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
@@ -60,15 +60,16 @@ _FOUR = 4  # float32 numbers that a thread loads at once
 def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.PrimFunc:
     """The function of attention of few queries."""
     is_warp = device.kernel_language == "cuda"
-    threads: Threads = Warps(device) if is_warp else Blocks(device, tile)
-    with IRBuilder() as builder, threads.function():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
-        with threads.launch(tile) as (group, rank, thread):
-            rows = tile.decode.keys, tile.decode.values
-            waits = not device.has_asynchronous_copies or not all(map(is_asynchronous, rows))
-            _Worker(found, tile, threads, buffers, (group, rank, thread), waits).run()
+    scope = device.memory(MemoryLevel.SHARED).scope
+    threads: Workers = Warps(scope) if is_warp else Blocks(device, tile)
+    with (
+        IRBuilder() as builder,
+        main_of(found.params, threads) as buffers,
+        threads.launch(tile.grid, tile.block_size, tile.splits) as numbers,
+    ):
+        rows = tile.decode.keys, tile.decode.values
+        waits = not device.has_asynchronous_copies or not all(map(is_asynchronous, rows))
+        _Worker(found, tile, threads, buffers, numbers, waits).run()
     return builder.get().without_attr("global_symbol")
 
 
@@ -79,9 +80,9 @@ class _Worker:
         self,
         found: DecodeMatch,
         tile: DecodeTile,
-        threads: Threads,
+        threads: Workers,
         buffers: Mapping[str, Any],
-        numbers: tuple[Any, Any, Any],
+        numbers: Numbers,
         waits: bool,
     ) -> None:
         self._found, self._tile, self._threads, self._buffers = found, tile, threads, buffers

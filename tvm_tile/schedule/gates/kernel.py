@@ -16,8 +16,7 @@ Lanes read them as they lie, one vector behind the other, so that no bank is ask
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +28,8 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import substituted
 from tvm_tile.schedule.gates.find import GatesMatch
 from tvm_tile.schedule.gates.sums import Summing, WeightRows
-from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.threads import main_of, numbers_of
 from tvm_tile.tile.gates import GatesTile, resident_offsets
 
 _RESIDENT = "resident"
@@ -42,8 +41,7 @@ def write_gates(found: GatesMatch, tile: GatesTile, *, resident: bool = False) -
     With ``resident``, it has no parameters for the weights, but finds them in shared memory.
     """
     params = [p for p in found.params if not (resident and str(p.name) in found.weights)]
-    with IRBuilder() as builder, _kernel(tile):
-        buffers = declare(params)
+    with IRBuilder() as builder, main_of(params) as buffers:
         block = _begin(found, tile, buffers)
         memory = _resident(block) if resident else None
         vectors, units = found.gates.vectors, tile.units
@@ -68,8 +66,7 @@ def write_gates(found: GatesMatch, tile: GatesTile, *, resident: bool = False) -
 def write_load(found: GatesMatch, tile: GatesTile) -> tirx.PrimFunc:
     """Write the copy of a block's weights to shared memory."""
     params = [param for param in found.params if str(param.name) in found.weights]
-    with IRBuilder() as builder, _kernel(tile):
-        buffers = declare(params)
+    with IRBuilder() as builder, main_of(params) as buffers:
         block = _begin(found, tile, buffers)
         memory = _resident(block)
         for number, product in enumerate(found.gates.products):
@@ -88,15 +85,6 @@ def write_load(found: GatesMatch, tile: GatesTile) -> tirx.PrimFunc:
                         into = start + item * vector + v
                         ib.buffer_store(memory, source[at + v], [into])
     return builder.get()
-
-
-@contextmanager
-def _kernel(tile: GatesTile) -> Iterator[None]:
-    """A function of the thread-level dialect."""
-    with ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +129,7 @@ class _Block:
 
 def _begin(found: GatesMatch, tile: GatesTile, buffers: Mapping[str, Any]) -> _Block:
     ib.device_entry()
-    number = ib.cta_id([tile.grid])
-    thread = ib.thread_id([tile.block_size])
+    number, _, thread = numbers_of(tile.grid, tile.block_size)
     element = found.gates.products[0].element
     starts = tuple(byte // element for byte in resident_offsets(found.gates, tile.units))
     return _Block(found, tile, buffers, thread, ib.Bind(number * tile.units), starts)

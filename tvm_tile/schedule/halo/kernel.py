@@ -36,22 +36,18 @@ from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
 from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
 from tvm_tile.schedule.halo.windows import Windows, store_windows
-from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, split
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
+from tvm_tile.schedule.threads import main_of, numbers_of
 from tvm_tile.tile.halo import WARP, HaloTile
 from tvm_tile.tile.slab import FRAGMENT
 
 
 def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:
     """The function of what was found, as ``tile`` says."""
-    with IRBuilder() as builder, ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
+    with IRBuilder() as builder, main_of(found.params) as buffers:
         ib.device_entry()
-        number = ib.cta_id([tile.grid])
-        thread = ib.thread_id([tile.block_size])
+        number, _, thread = numbers_of(tile.grid, tile.block_size)
         size = tile.shared_bytes
         memory = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=128)
         dtype = found.halo.first.left.tensor.dtype

@@ -1,0 +1,160 @@
+"""How a kernel that is written thread by thread is launched, gets shared memory, and waits.
+
+There are two ways to write one. In TVM's thread-level dialect nothing waits but what is told to;
+only what has matrix units builds it. Loops bound to threads TVM writes in OpenCL, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.schedule.steps import shared_scope
+from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.tile.decode import ALIGNED, Room, shared_bytes
+
+Numbers = tuple[Any, Any, Any]
+"""Of the cluster of neighbouring blocks or of the block, of it in its cluster, of the thread."""
+
+
+class Threads(Protocol):
+    """The threads of a kernel, while the code of one is written."""
+
+    def function(self) -> AbstractContextManager[Any]:
+        """A frame for a function."""
+        ...
+
+    def launch(
+        self, grid: int, block_size: int, cluster: int = 1
+    ) -> AbstractContextManager[Numbers]:
+        """A frame for its kernel, with the numbers that tell its threads apart.
+
+        Args:
+            grid: blocks.
+            block_size: threads of each.
+            cluster: neighbouring blocks that read each other's shared memory.
+        """
+        ...
+
+    def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
+        """Flat buffers in shared memory; those of ``then`` may lie where the others were."""
+        ...
+
+    def meet(self) -> None:
+        """Wait until all threads of the block have come here and see what was written."""
+        ...
+
+
+class ThreadLevel:
+    """TVM's thread-level dialect, as :class:`Threads` says.
+
+    Args:
+        scope: of shared memory.
+    """
+
+    def __init__(self, scope: str = "shared.dyn") -> None:
+        self._scope = scope
+
+    def function(self) -> AbstractContextManager[Any]:
+        """As :class:`Threads` says."""
+        return ib.prim_func()
+
+    @contextmanager
+    def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
+        """As :class:`Threads` says."""
+        ib.device_entry()
+        block, rank, thread = numbers_of(grid, block_size, cluster)
+        yield ib.Bind(block // cluster) if cluster > 1 else block, rank, thread
+
+    def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
+        """As :class:`Threads` says: all are parts of one buffer."""
+        size = max(map(shared_bytes, (rooms, then)))
+        data = ib.alloc_buffer((size,), "uint8", scope=self._scope, align=ALIGNED)
+        found = []
+        for phase in (rooms, then):
+            for number, own in enumerate(phase):
+                start = shared_bytes(phase[:number])
+                view = ib.decl_buffer(
+                    (own.elements,),
+                    own.dtype,
+                    data=data.data,
+                    elem_offset=start // element_size(own.dtype),
+                    scope=self._scope,
+                )
+                found.append(view)
+        return found
+
+    def meet(self) -> None:
+        """As :class:`Threads` says."""
+        ib.evaluate(T.cuda.cta_sync())
+
+
+def numbers_of(grid: int, block_size: int, cluster: int = 1) -> Numbers:
+    """The numbers of a block, of it in its cluster, and of a thread, in the thread-level dialect.
+
+    Args:
+        grid: blocks.
+        block_size: threads of each.
+        cluster: neighbouring blocks that read each other's shared memory.
+    """
+    # Its use makes clusters of neighbouring blocks.
+    rank = ib.cta_id_in_cluster([cluster]) if cluster > 1 else tirx.const(0)
+    return ib.cta_id([grid]), rank, ib.thread_id([block_size])
+
+
+class BoundLoops:
+    """Loops bound to threads, as :class:`Threads` says; their blocks are in no clusters.
+
+    There is a buffer for each part of shared memory: within one, TVM would have threads wait
+    wherever it cannot tell that they read and write different parts.
+
+    Args:
+        device: that the kernel is for.
+        shared: bytes of a block's shared memory.
+    """
+
+    def __init__(self, device: Device, shared: int) -> None:
+        self._scope = shared_scope(device, shared)
+
+    def function(self) -> AbstractContextManager[Any]:
+        """As :class:`Threads` says."""
+        return ib.prim_func(s_tir=True)
+
+    @contextmanager
+    def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
+        """As :class:`Threads` says."""
+        assert cluster == 1, "what tiles are made for"
+        blocks = ib.thread_binding(grid, thread="blockIdx.x")
+        threads = ib.thread_binding(block_size, thread="threadIdx.x")
+        with blocks as block, threads as thread:
+            yield block, tirx.const(0), thread
+
+    def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
+        """As :class:`Threads` says."""
+        both = (*rooms, *then)
+        return [ib.alloc_buffer((own.elements,), own.dtype, scope=self._scope) for own in both]
+
+    def meet(self) -> None:
+        """As :class:`Threads` says."""
+        ib.evaluate(ib.tvm_storage_sync(self._scope))
+
+
+@contextmanager
+def main_of(params: Iterable[Any], threads: Threads | None = None) -> Iterator[dict[str, Any]]:
+    """A frame for a kernel's function, with the buffers of its parameters by name.
+
+    Args:
+        params: of the function that it stands for, as its callers pass them.
+        threads: that it is written for, by default those of the thread-level dialect.
+    """
+    with (ThreadLevel() if threads is None else threads).function():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        yield declare(params)
