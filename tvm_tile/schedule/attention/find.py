@@ -1,4 +1,4 @@
-"""Find a chain of two products in a fused function, and what happens between them.
+"""Find a product, a softmax along its rows, and a product with the weights, in a fused function.
 
 Once everything spatial is inlined, with ``g`` element-wise, it is::
 
@@ -16,34 +16,101 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir, tirx
-from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import loads_of, substituted, summand
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.graph.tile_graph import Operator, element_size
+from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.normalize import NormalForm, inlined, store_by_sums
+from tvm_tile.schedule.normalize import inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.schedule.tensor_cores.found import (
-    epilogue_of,
-    is_sum_of_products,
-    limits_at_call,
-)
-from tvm_tile.schedule.tensor_cores.limits import (
-    Limits,
-    bound_limits,
-    in_register,
-    limited,
-)
+from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
+from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 
 # Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
 _SOFTMAX, _SAFE_SOFTMAX = 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxForm:
+    """The parts of such a function.
+
+    Attributes:
+        scores: the block of the first product.
+        first: the first product.
+        values: what the second product multiplies weights with, a load.
+        last: the block of the second product.
+        second: the second product; its axes are named as the first one's.
+        between: what lies between the products, and the second one, named likewise.
+        weights: what becomes of a score.
+        epilogue: what becomes of a sum of the second product.
+        params: of the function, as its callers pass them.
+    """
+
+    scores: SBlock
+    first: Operator
+    values: Any
+    last: SBlock
+    second: Operator
+    between: tuple[Operator, ...]
+    weights: Weights
+    epilogue: Epilogue
+    params: Sequence[Any]
+
+    def is_along(self, keys: Axis) -> bool:
+        """Whether all that lies between is of a row's keys, and used in that row."""
+        return is_along_rows(keys, self.between)
+
+
+def read_softmax(func: tirx.PrimFunc, reductions: int) -> SoftmaxForm | None:
+    """The parts of a function of so many reductions; ``None`` if it has others, or more."""
+    if reductions not in (_SOFTMAX, _SAFE_SOFTMAX):
+        return None
+    sch, form = inlined(func, keep_producers=False)
+    if form is None or form.producers or len(form.outputs) > 1:
+        return None
+    store_by_sums(sch, form)
+    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
+    made = blocks[0].body.buffer
+    operators = [extract_operator(block) for block in (*blocks, blocks[-1])]
+    first, factors = operators[0], _factors(blocks[-1], made)
+    if first is None or factors is None:
+        return None
+    weight, values = factors
+    if operators[-1] is not None:
+        names = {str(made.name), str(values.source.name)}
+        reads = tuple(read for read in operators[-1].reads if read.tensor.name in names)
+        operators[-1] = dataclasses.replace(operators[-1], reads=reads)
+    named = [None if op is None else with_axes_of(first, op) for op in operators[1:]]
+    *between, second = (op for op in named if op is not None)
+    if len(between) + 1 < len(named):
+        return None
+    weights = read_weights(blocks[1:-1], weight, made, first)
+    epilogue = epilogue_of(sch, form, blocks[-1], second)
+    if weights is None or epilogue is None:
+        return None
+    ends = blocks[0], first, values, blocks[-1], second
+    return SoftmaxForm(*ends, tuple(between), weights, epilogue, list(sch.mod["main"].params))
+
+
+def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
+    """The two factors of a sum of products: the one made of scores, and the load of the other."""
+    product = summand(block)
+    if not isinstance(product, tirx.Mul):
+        return None
+    sides = [product.a, product.b]
+    made = [bool(loads_of(side, scores)) for side in sides]
+    if made.count(True) != 1:
+        return None
+    weight, values = sides if made[0] else sides[::-1]
+    values = without_casts(values)
+    return (weight, values) if isinstance(values, ir.TensorLoad) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +154,13 @@ def find_chain(task: Task) -> AttentionMatch | None:
     plain = without_limit(task.func)
     if plain is None:
         return None
-    normal = softmax_form(dataclasses.replace(task, func=plain.func))
-    found = None if normal is None else _read(*normal)
-    if normal is None or found is None:
+    form = read_softmax(plain.func, len(task.graph.reductions))
+    found = None if form is None else _chain(form)
+    if form is None or found is None:
         return None
-    params = list(normal[0].mod["main"].params)
-    match = AttentionMatch(*found, params, limits=limits_at_call(task, found[2], found[0].second))
+    chain, weights = found
+    limits = limits_at_call(task, form.epilogue, chain.second)
+    match = AttentionMatch(chain, weights, form.epilogue, form.params, limits=limits)
     if plain.limit is None:
         return match
     # All that sums over keys, which is all but the first product.
@@ -114,34 +182,10 @@ def _ends_with_keys(chain: Chain) -> bool:
     return len(own) == 1 and own[0].terms == ((name, 1),) and not own[0].offset
 
 
-def softmax_form(task: Task) -> tuple[Schedule, NormalForm] | None:
-    """The normal form of a function with the sums of two products and of a softmax in between, and
-    with nothing else; ``None`` for others."""
-    if len(task.graph.reductions) not in (_SOFTMAX, _SAFE_SOFTMAX):
-        return None
-    sch, form = inlined(task.func, keep_producers=False)
-    if form is None or form.producers or len(form.outputs) > 1:
-        return None
-    store_by_sums(sch, form)
-    return sch, form
-
-
-def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | None:
-    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
-    first, last = extract_operator(blocks[0]), extract_operator(blocks[-1])
-    factors = factors_of_second(blocks[-1], blocks[0].body.buffer)
-    if first is None or last is None or factors is None or not is_sum_of_products(blocks[0]):
-        return None
-    weight, values = factors
-    names = {str(buffer.name) for buffer in (blocks[0].body.buffer, values.source)}
-    known = tuple(read for read in last.reads if read.tensor.name in names)
-    second = with_axes_of(first, dataclasses.replace(last, reads=known))
-    chain = None if second is None else connect(first, second)
-    if second is None or chain is None or not _is_along_rows(chain, first, blocks[1:]):
-        return None
-    weights = read_weights(blocks[1:-1], weight, blocks[0].body.buffer, first)
-    epilogue = epilogue_of(sch, form, blocks[-1], second)
-    if weights is None or epilogue is None:
+def _chain(form: SoftmaxForm) -> tuple[Chain, Weights] | None:
+    """The products, and what becomes of a score within the mask's band."""
+    chain, weights = connect(form.first, form.second), form.weights
+    if chain is None or not is_sum_of_products(form.scores) or not form.is_along(chain.keys):
         return None
     mask = find_mask(chain, weights)
     if mask is not None:
@@ -149,10 +193,8 @@ def _read(sch: Schedule, form: NormalForm) -> tuple[Chain, Weights, Epilogue] | 
         chain = dataclasses.replace(chain, band=band)
         element = dataclasses.replace(weights.element, value=value)
         weights = dataclasses.replace(weights, element=element)
-    chain = dataclasses.replace(
-        chain, beside=_bytes(weights.element.tensors, sch.mod["main"].params)
-    )
-    return chain, weights, epilogue
+    beside = _bytes(weights.element.tensors, form.params)
+    return dataclasses.replace(chain, beside=beside), weights
 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:
@@ -162,24 +204,3 @@ def _bytes(names: Container[str], params: Sequence[Any]) -> int:
         math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
         for own in types
     )
-
-
-def _is_along_rows(chain: Chain, first: Operator, blocks: Sequence[SBlock]) -> bool:
-    operators = (extract_operator(block) for block in blocks)
-    named = [None if op is None else with_axes_of(first, op) for op in operators]
-    known = [op for op in named if op is not None]
-    return len(known) == len(named) and is_along_rows(chain.keys, known)
-
-
-def factors_of_second(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
-    """The two factors of a sum of products: the one made of scores, and the load of the other."""
-    product = summand(block)
-    if not isinstance(product, tirx.Mul):
-        return None
-    sides = [product.a, product.b]
-    made = [bool(loads_of(side, scores)) for side in sides]
-    if made.count(True) != 1:
-        return None
-    weight, values = sides if made[0] else sides[::-1]
-    values = without_casts(values)
-    return (weight, values) if isinstance(values, ir.TensorLoad) else None

@@ -20,18 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
-from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import Expression, substituted, summand, variables_in
-from tvm_tile.graph.extract import Names, affine_index, extract_operator
+from tvm_tile.graph.extract import Names, affine_index
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
-from tvm_tile.schedule.attention.find import factors_of_second, softmax_form
-from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.normalize import NormalForm
+from tvm_tile.schedule.attention.find import read_softmax
+from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.schedule.tensor_cores.found import epilogue_of
-from tvm_tile.tile.chain import is_along_rows, with_axes_of
 from tvm_tile.tile.decode import Cached, Decode, vector_of
 
 _FARTHEST = 1 << 31  # elements that an address reaches
@@ -111,35 +108,16 @@ class DecodeMatch:
 def find_decode(task: Task) -> DecodeMatch | None:
     """The attention that a function computes; ``None`` if it computes anything else, or keys lie
     otherwise than one row behind the other."""
-    normal = softmax_form(task)
-    return None if normal is None else _read(*normal, task.graph.traffic)
-
-
-def _read(sch: Schedule, form: NormalForm, traffic: int) -> DecodeMatch | None:
-    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
-    scores = blocks[0].body.buffer
-    first, last = extract_operator(blocks[0]), extract_operator(blocks[-1])
-    factors = factors_of_second(blocks[-1], scores)
-    if first is None or last is None or factors is None:
-        return None
-    weight, load = factors
-    names = {str(scores.name), str(load.source.name)}
-    reads = tuple(read for read in last.reads if read.tensor.name in names)
-    second = with_axes_of(first, dataclasses.replace(last, reads=reads))
-    axes = None if second is None else _axes(first, second)
-    if second is None or axes is None:
+    form = read_softmax(task.func, len(task.graph.reductions))
+    axes = None if form is None else _axes(form.first, form.second)
+    if form is None or axes is None:
         return None
     key, depth, column, others = axes
-    pair = _factors_of_first(blocks[0], first, key)
-    between = [extract_operator(block) for block in blocks[1:]]
-    if pair is None or not _is_along_rows(key, first, between):
-        return None
-    weights = read_weights(blocks[1:-1], weight, scores, first)
-    epilogue = epilogue_of(sch, form, blocks[-1], second)
-    if weights is None or epilogue is None:
+    pair = _factors_of_first(form.scores, form.first, key)
+    if pair is None or not form.is_along(key):
         return None
     query, keys = pair
-    values = Expression.of(blocks[-1], second, load)
+    values = Expression.of(form.last, form.second, form.values)
     found = [_cache(source, others, key, own) for source, own in ((keys, depth), (values, column))]
     known = [cache for cache in found if cache is not None]
     if len(known) < len(found):
@@ -152,12 +130,10 @@ def _read(sch: Schedule, form: NormalForm, traffic: int) -> DecodeMatch | None:
         key.extent,
         known[0].rows,
         known[1].rows,
-        traffic,
+        task.graph.traffic,
     )
-    params = list(sch.mod["main"].params)
-    return DecodeMatch(
-        decode, shared, key, depth, column, query, known[0], known[1], weights, epilogue, params
-    )
+    ends = form.weights, form.epilogue, form.params
+    return DecodeMatch(decode, shared, key, depth, column, query, known[0], known[1], *ends)
 
 
 def _axes(first: Operator, second: Operator) -> tuple[Axis, Axis, Axis, tuple[Axis, ...]] | None:
@@ -175,12 +151,6 @@ def _axes(first: Operator, second: Operator) -> tuple[Axis, Axis, Axis, tuple[Ax
     if key.name not in spatial or len(own) != 1 or len(kept) != len(others):
         return None
     return spatial[key.name], depth, own[0], others
-
-
-def _is_along_rows(key: Axis, first: Operator, between: Sequence[Operator | None]) -> bool:
-    named = [None if op is None else with_axes_of(first, op) for op in between]
-    known = [op for op in named if op is not None]
-    return len(known) == len(named) and is_along_rows(key, known)
 
 
 def _factors_of_first(
