@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.functions import is_tensor
 
 _NAME = "tvm_tile_leave_unless"
@@ -159,14 +159,7 @@ class _Leaving:
 
     def _known(self, expr: Any, blocks: Mapping[Any, Any]) -> Any:
         """An expression of the kernel's own variables."""
-        values = {**blocks, **self._scalars}
-
-        def variable(var: Any) -> Any:
-            found = values.get(var, var)
-            same = str(found.ty.dtype) == str(var.ty.dtype)
-            return found if same else tirx.Cast(str(var.ty.dtype), found)
-
-        return tvm_ffi.structural_map(expr, [(tirx.Var, variable)], order="post")
+        return substituted(expr, {**blocks, **self._scalars})
 
 
 def first_blocks(condition: Any, block: tirx.Var) -> Any | None:

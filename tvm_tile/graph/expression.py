@@ -173,9 +173,9 @@ def substituted(expr: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def like(var: Any, value: Any) -> Any:
-    """A value in the type of a variable."""
-    dtype = str(var.ty.dtype)
-    return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
+    """A value in the type of a variable; what stands for a tensor stays as it is."""
+    is_number = isinstance(var.ty, ir.PrimType) and str(value.ty.dtype) != str(var.ty.dtype)
+    return tirx.Cast(str(var.ty.dtype), value) if is_number else value
 
 
 def value_of(index: AffineIndex, place: Place) -> Any:

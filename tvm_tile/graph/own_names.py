@@ -8,6 +8,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import substituted
+
 
 def buffers_of(func: tirx.PrimFunc) -> list[Any]:
     """Parameters, then what blocks allocate, from the outermost one on."""
@@ -37,18 +39,15 @@ def with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if len(names) == len(buffers):
         return func
     kept: set[str] = set()
-    renamed: list[tuple[Any, Any]] = []
+    renamed: dict[Any, Any] = {}
     for buffer in buffers:
         name = str(buffer.name)
         if name in kept:
             while name in names:
                 name += "_"
-            renamed.append((buffer, tirx.Var(name, buffer.ty)))
+            renamed[buffer] = tirx.Var(name, buffer.ty)
             names.add(name)
         kept.add(name)
 
-    def variable(var: Any) -> Any:
-        return next((new for old, new in renamed if var.same_as(old)), var)
-
-    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
-    return tirx.PrimFunc([variable(p) for p in func.params], body, func.ret_type, func.attrs)
+    params = [renamed.get(p, p) for p in func.params]
+    return tirx.PrimFunc(params, substituted(func.body, renamed), func.ret_type, func.attrs)

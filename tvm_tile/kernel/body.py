@@ -16,6 +16,7 @@ from tvm_tile.build.numerics import widen_halves
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.plan.execution_plan import aligned
 
@@ -118,11 +119,7 @@ def with_numbered_params(func: tirx.PrimFunc) -> tirx.PrimFunc:
     Lowering sorts them by name, and a tensor is known by its name, which several may share.
     """
     renamed = {p: tirx.Var(f"a{n}", p.ty) for n, p in enumerate(func.params)}
-
-    def variable(var: Any) -> Any:
-        return renamed.get(var, var)
-
-    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
+    body = substituted(func.body, renamed)
     return tirx.PrimFunc([renamed[p] for p in func.params], body, func.ret_type, func.attrs)
 
 
@@ -202,14 +199,8 @@ def with_numbers(
         wait: the statement that makes the threads of a block wait for one another.
     """
     own = {var: tirx.Var(str(var.name), var.ty) for var in _bound(body)}
-    given = {
-        # Where what a tensor holds is an index, numbers are of its type.
-        var: tirx.Cast(str(var.ty.dtype), numbers[tag]) if _is_wide(var) else numbers[tag]
-        for tag, (var, _) in body.indices.items()
-    }
-
-    def variable(var: Any) -> Any:
-        return own.get(var, given.get(var, var))
+    # Where what a tensor holds is an index, numbers are of its type.
+    given = {var: numbers[tag] for tag, (var, _) in body.indices.items()}
 
     def launch(attr: Any) -> Any:
         return attr.body if attr.attr_key == "thread_extent" else attr
@@ -226,13 +217,9 @@ def with_numbers(
         [(tirx.AttrStmt, launch), (tirx.AllocBuffer, allocate), (tirx.Evaluate, call)],
         order="post",
     )
-    stmt = tvm_ffi.structural_map(stmt, [(tirx.Var, variable)], order="post")
+    stmt = substituted(stmt, given | own)
     binds = [tirx.Bind(own[param], pointers[n]) for n, param in sorted(body.params.items())]
     return [*binds, stmt]
-
-
-def _is_wide(var: Any) -> bool:
-    return str(var.ty.dtype) == "int64"
 
 
 def _bound(body: Body) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.op_pattern import OpPattern, with_pattern
@@ -105,23 +106,13 @@ def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> ti
             if params[place] is None:
                 params[place] = tirx.Var(f"p{place}", own.ty)
             renamed[own] = params[place]
-        func = _with_variables(func, renamed)
+        func = func.with_body(substituted(func.body, renamed))
         blocks.append(func.body.block)
     allocated = [buffer for block in blocks for buffer in block.alloc_buffers]
     body = tirx.SeqStmt([block.body for block in blocks])
     root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, allocated))
     joined = tirx.PrimFunc(params, root, None, func.attrs)
     return with_pattern(with_own_names(joined), OpPattern.OPAQUE)
-
-
-def _with_variables(func: tirx.PrimFunc, renamed: Mapping[Any, Any]) -> tirx.PrimFunc:
-    """A function whose body has other variables in the place of some."""
-
-    def variable(var: Any) -> Any:
-        return renamed.get(var, var)
-
-    body = tvm_ffi.structural_map(func.body, [(tirx.Var, variable)], order="post")
-    return func.with_body(body)
 
 
 def _with_block_names(func: tirx.PrimFunc, suffix: str) -> tirx.PrimFunc:
