@@ -156,7 +156,7 @@ def test_a_plane_is_read_in_vectors() -> None:
 def test_padding_never_exceeds_the_block(op: Operator) -> None:
     capacity = H200.memory(MemoryLevel.SHARED).capacity
     for plan in construct_contraction(op, H200, 20):
-        layouts = staged_layouts(plan.program, plan.cost.footprint, H200)
-        assert plan.cost.footprint + sum(layout.padding for layout in layouts) <= capacity
+        layouts = staged_layouts(plan.program, plan.shared_bytes, H200)
+        assert plan.shared_bytes + sum(layout.padding for layout in layouts) <= capacity
         full = staged_layouts(plan.program, capacity, H200)
         assert sum(layout.padding for layout in full) == 0

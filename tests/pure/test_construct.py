@@ -56,16 +56,16 @@ def check(plan: TilePlan, device: Device) -> None:
     assert all(extent == 1 for axis, extent in pairs if axis.is_reduce)
     assert 32 <= plan.block_size <= device.max_threads_per_block
     assert plan.block_size == program.block_size
-    assert plan.grid_size == program.grid_size >= 1
-    assert plan.grid_size < 1 << 31
-    assert plan.cost.footprint <= device.memory(MemoryLevel.SHARED).capacity
-    assert plan.cost.registers <= nameable_registers(device)
-    assert plan.block_size * plan.cost.registers <= device.registers_per_multi_processor
-    assert plan.cost.seconds > device.launch_latency
-    assert plan.cost.traffic >= op.traffic
+    assert plan.grid == program.grid_size >= 1
+    assert plan.grid < 1 << 31
+    assert plan.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
+    assert plan.registers <= nameable_registers(device)
+    assert plan.block_size * plan.registers <= device.registers_per_multi_processor
+    assert plan.seconds > device.launch_latency
+    assert plan.traffic >= op.traffic
     covered = math.prod(-(-axis.extent // block) * block for axis, (block, _) in spatial)
     blocks = math.prod(block for _, (block, _) in spatial)
-    assert plan.grid_size * blocks == covered * program.parts
+    assert plan.grid * blocks == covered * program.parts
     if program.groups > 1:
         longest = op.reduce_axes[program.group_axis]
         assert longest.extent % (program.groups * program.chunk[program.group_axis]) == 0
@@ -90,8 +90,8 @@ def test_every_plan_is_sound(name: str, device: Device) -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_plans_are_ranked_distinct_and_repeatable(name: str) -> None:
     plans = construct_contraction(OPERATORS[name], H200, 100)
-    seconds = [plan.cost.seconds for plan in plans]
-    near = [plan for plan in plans if plan.cost.seconds <= 1.02 * min(seconds)]
+    seconds = [plan.seconds for plan in plans]
+    near = [plan for plan in plans if plan.seconds <= 1.02 * min(seconds)]
     # What no model tells apart goes by traffic.
     assert plans[: len(near)] == tuple(near)
     moved = [transfer_seconds(plan, H200) for plan in near]
@@ -135,7 +135,7 @@ def test_products_with_fewer_outputs_than_a_warp_need_groups(shape: tuple[int, i
 def test_large_products_fill_the_device() -> None:
     for name in ("square", "conv3x3", "last"):
         best = construct_contraction(OPERATORS[name], H200, 1)[0]
-        assert best.grid_size * best.program.groups >= H200.multi_processor_count // 2
+        assert best.grid * best.program.groups >= H200.multi_processor_count // 2
     best = construct_contraction(OPERATORS["huge"], H200, 1)[0]
     assert math.prod(best.program.register.shape) >= 16  # reuse in registers
     assert best.program.groups == 1  # nothing to gain from splitting the sum
@@ -160,7 +160,7 @@ def test_a_long_sum_is_split_into_parts_where_its_output_is_small(
 ) -> None:
     best = construct_contraction(matmul(*shape), H200, 1)[0]
     assert best.program.parts > 1
-    assert best.grid_size >= 0.9 * H200.multi_processor_count
+    assert best.grid >= 0.9 * H200.multi_processor_count
     assert math.prod(best.program.register.shape) >= 32
 
 

@@ -43,10 +43,10 @@ def is_power_of_two(value: int) -> bool:
 def test_a_plain_tile_covers_every_output(rows: int, columns: int, device: Device) -> None:
     tile = construct_plain(elementwise(rows, columns), device)[0]
     assert tile.points == rows * columns
-    assert tile.grid * tile.threads * tile.vector >= tile.points
-    assert (tile.grid - 1) * tile.threads * tile.vector < tile.points
-    assert tile.threads <= device.max_threads_per_block
-    assert tile.threads % 32 == 0
+    assert tile.grid * tile.block_size * tile.vector >= tile.points
+    assert (tile.grid - 1) * tile.block_size * tile.vector < tile.points
+    assert tile.block_size <= device.max_threads_per_block
+    assert tile.block_size % 32 == 0
     assert columns % tile.vector == 0
     assert tile.seconds > device.launch_latency
 
@@ -84,7 +84,7 @@ def test_more_traffic_takes_longer() -> None:
 
 
 def test_a_plain_tile_describes_itself() -> None:
-    assert PlainTile(1000, 64, 4, 0.0).describe() == "block 256, thread 4"
+    assert PlainTile(1000, 64, 4).describe() == "block 256, thread 4"
 
 
 def copy(read: AffineIndex, extent: int, dtype: str = "float32", **options: bool) -> Operator:
@@ -190,7 +190,7 @@ def test_no_block_is_larger_than_the_device_allows(device: Device) -> None:
         construct_reduction(column_sum(1 << 20, 64), device)[0].block_size,
         construct_rows(*stages, frozenset("i"), device)[0].block_size,
         construct_window(depthwise(8, 14, 3), device)[0].block_size,
-        construct_plain(elementwise(4096, 4096), device)[0].threads,
+        construct_plain(elementwise(4096, 4096), device)[0].block_size,
     ]
     assert max(blocks) <= device.max_threads_per_block
 

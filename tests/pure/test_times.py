@@ -255,7 +255,7 @@ def core_cases() -> Iterator[Case]:
         yield operator_case(
             "contraction",
             matmul(*extents),
-            lambda o, d: [plan.cost.seconds for plan in construct_contraction(o, d, 64)],
+            lambda o, d: [plan.seconds for plan in construct_contraction(o, d, 64)],
         )
     for windows in (depthwise(64, 14, 3), depthwise(512, 112, 5)):
         yield operator_case(

@@ -99,14 +99,14 @@ def test_tiles_cover_the_output_and_fit_the_device(a: int, b: int, c: int, dtype
     for tile in tiles:
         assert tile.vector * size <= 16
         assert all(load * size <= 16 for load in tile.loads)
-        assert tile.threads % 32 == 0
+        assert tile.block_size % 32 == 0
         if tile.extents:
             blocks = [-(-axis.extent // n) for axis, n in zip(copy.axes, tile.extents, strict=True)]
             assert math.prod(blocks) == tile.grid
             assert math.prod(tile.extents) * size <= 48 * 1024
         else:
-            assert (tile.grid - 1) * tile.threads * tile.vector < copy.points
-            assert tile.grid * tile.threads * tile.vector >= copy.points
+            assert (tile.grid - 1) * tile.block_size * tile.vector < copy.points
+            assert tile.grid * tile.block_size * tile.vector >= copy.points
 
 
 def best(copy: Copy) -> TransposeTile:

@@ -94,7 +94,7 @@ def test_every_window_meets_its_rows(
     assert len(set(found)) == len(found)
     for tile in found[:: max(1, len(found) // 5)]:
         assert tile.window.axis == "y"  # not along the rows that a warp reads
-        assert tile.grid * tile.threads >= tile.workers
+        assert tile.grid * tile.block_size >= tile.workers
         assert tile.workers * tile.strip * tile.columns >= n * c * size * size
         meetings = sorted(
             ((row - tap) // tile.step, tap) for row in range(tile.rows) for tap in tile.taps(row)
@@ -110,7 +110,7 @@ def test_every_window_meets_its_rows(
 
 
 def h200_fits(tile: WindowTile) -> bool:
-    warps = -(-tile.threads // 32) * 32
+    warps = -(-tile.block_size // 32) * 32
     return warps * tile.registers <= H200.registers_per_multi_processor
 
 

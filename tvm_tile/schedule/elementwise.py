@@ -30,7 +30,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import read_output
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.schedule.steps import bind_flat, bind_loop, flat_loop
 from tvm_tile.tile.plain import PlainTile, construct_plain
 from tvm_tile.tile.rules import ELEMENTWISE
@@ -75,8 +75,8 @@ def _together(
     sch = sch.copy()
     flat = sch.merge(*(flat_loop(sch, sch.get_sblock(name)) for name in outputs))
     longest = max(tiles, key=lambda tile: tile.seconds)
-    main = replace(longest, vector=min(tile.vector for tile in tiles))
-    bind_loop(sch, flat, main.threads, main.vector)
+    main = longest.with_vector(min(tile.vector for tile in tiles))
+    bind_loop(sch, flat, main.block_size, main.vector)
     return _scheduled(sch, main, sum(tile.seconds for tile in tiles) - saved)
 
 
@@ -108,22 +108,14 @@ def _widest_between(value: Any) -> int:
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:
     sch = sch.copy()
     for name, tile in zip(outputs, tiles, strict=True):
-        bind_flat(sch, sch.get_sblock(name), tile.threads, tile.vector)
+        bind_flat(sch, sch.get_sblock(name), tile.block_size, tile.vector)
     main = max(tiles, key=lambda tile: tile.seconds)
     return _scheduled(sch, main, sum(tile.seconds for tile in tiles))
 
 
 def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
     """What was written, described by the tile of the output that takes longest."""
-    return Scheduled(
-        sch.mod["main"],
-        ELEMENTWISE,
-        main.describe(),
-        main.grid,
-        main.threads,
-        seconds,
-        registers=main.registers,
-    )
+    return as_written(sch.mod["main"], ELEMENTWISE, replace(main, seconds=seconds))
 
 
 def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:

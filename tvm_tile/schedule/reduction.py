@@ -37,7 +37,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inlined
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_part
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
@@ -79,10 +79,7 @@ def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) 
         return None
     if func is None:
         return None
-    return Scheduled(
-        func, _RULES[tile.form], tile.describe(), tile.grid, tile.block_size, tile.seconds,
-        registers=tile.registers_on(device),
-    )  # fmt: skip
+    return as_written(func, _RULES[tile.form], tile)
 
 
 def write_window(

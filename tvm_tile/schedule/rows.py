@@ -30,7 +30,7 @@ from tvm_tile.schedule.held_rows import write_held
 from tvm_tile.schedule.merge import MergedShapes, restore
 from tvm_tile.schedule.normalize import NormalForm, inlined, inlined_cheap
 from tvm_tile.schedule.row_axes import view_rows
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
@@ -103,10 +103,7 @@ def _written_held(
         func = restore(write_held(sch.copy(), form, is_row, held, tile), merged)
     except (ScheduleError, ValueError):
         return None
-    block, seconds = tile.block_size, tile.seconds
-    return Scheduled(
-        func, ROWS, tile.describe(), tile.grid, block, seconds, registers=tile.registers
-    )
+    return as_written(func, ROWS, tile)
 
 
 def _written(
@@ -118,8 +115,7 @@ def _written(
     except ScheduleError:
         # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
         return None
-    func = restore(attempt.mod["main"], merged)
-    return Scheduled(func, ROWS, tile.describe(), tile.grid, tile.block_size, tile.seconds)
+    return as_written(restore(attempt.mod["main"], merged), ROWS, tile)
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:

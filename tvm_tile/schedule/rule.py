@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tvm import tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.tile.rules import Rule, RunnerUp
+from tvm_tile.tile.tile import Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,38 +82,7 @@ class Task:
     extents: tuple[tuple[Any, ...], ...] = ()
 
 
-class RankedTile(Protocol):
-    """A tile with its predicted time."""
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds, its launch included."""
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
-
-
-class WrittenTile(RankedTile, Protocol):
-    """A tile of a kernel that is written instruction by instruction."""
-
-    @property
-    def grid(self) -> int:
-        """Blocks of the kernel."""
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory that a block takes."""
-
-    @property
-    def registers(self) -> int:
-        """Registers of a thread, as predicted."""
-
-
-def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
+def as_written(func: tirx.PrimFunc, rule: Rule, tile: Tile) -> Scheduled:
     """The scheduled function ``func``, which a rule wrote as a tile says."""
     return Scheduled(
         func,
@@ -122,7 +92,7 @@ def as_written(func: tirx.PrimFunc, rule: Rule, tile: WrittenTile) -> Scheduled:
         tile.block_size,
         tile.seconds,
         tile.shared_bytes,
-        tile.registers,
+        tile.registers or None,
     )
 
 
@@ -143,7 +113,7 @@ class Choice:
     write: Callable[[], Scheduled | None]
 
     @classmethod
-    def of(cls, rule: Rule, tile: RankedTile, write: Callable[[], Scheduled | None]) -> Choice:
+    def of(cls, rule: Rule, tile: Tile, write: Callable[[], Scheduled | None]) -> Choice:
         """The choice of one tile."""
         return cls(rule, tile.describe(), tile.seconds, write)
 
@@ -152,26 +122,25 @@ class Choice:
         return self.write()
 
 
-Tile = TypeVar("Tile", bound=WrittenTile)
-Ranked = TypeVar("Ranked", bound=RankedTile)
+AnyTile = TypeVar("AnyTile", bound=Tile)
 
 
 def choices_of(
-    rule: Rule, tiles: Iterable[Tile], write: Callable[[Tile], tirx.PrimFunc]
+    rule: Rule, tiles: Iterable[AnyTile], write: Callable[[AnyTile], tirx.PrimFunc]
 ) -> tuple[Choice, ...]:
     """A rule's choices where tiles say all that is to be known of what ``write`` makes of them."""
     return tuple(Choice.of(rule, tile, partial(_written, rule, write, tile)) for tile in tiles)
 
 
-def _written(rule: Rule, write: Callable[[Tile], tirx.PrimFunc], tile: Tile) -> Scheduled:
+def _written(rule: Rule, write: Callable[[AnyTile], tirx.PrimFunc], tile: AnyTile) -> Scheduled:
     return as_written(write(tile), rule, tile)
 
 
 def choices_of_outputs(
     rule: Rule,
-    tiles: Iterable[Sequence[Ranked]],
+    tiles: Iterable[Sequence[AnyTile]],
     count: int,
-    write: Callable[[tuple[Ranked, ...]], Scheduled],
+    write: Callable[[tuple[AnyTile, ...]], Scheduled],
 ) -> tuple[Choice, ...]:
     """A rule's choices for a function of several outputs, each with a kernel of its own.
 

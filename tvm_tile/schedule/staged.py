@@ -26,10 +26,9 @@ where the threads of a warp would meet in one bank.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -46,7 +45,7 @@ from tvm_tile.schedule.merge import MergedShapes, merge_axes, restore
 from tvm_tile.schedule.normalize import NormalForm, gather_strided, inlined
 from tvm_tile.schedule.padding import clamp_padding, free_copies
 from tvm_tile.schedule.parts import split_sum
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
@@ -88,28 +87,12 @@ class Draft:
         func = _write(self.sch.copy(), self.form, plan, self.device)
         if func is None:
             return None
-        return Scheduled(
-            restore(func, self.merged),
-            rule,
-            plan.program.describe(),
-            plan.grid_size,
-            plan.block_size,
-            plan.cost.seconds,
-            _shared_bytes(plan, self.device),
-            plan.cost.registers,
-        )
+        padded = replace(plan, shared_bytes=_shared_bytes(plan, self.device))
+        return as_written(restore(func, self.merged), rule, padded)
 
     def choices(self, plans: Iterable[TilePlan], rule: Rule) -> tuple[Choice, ...]:
         """The choices of ``plans``, in the name of ``rule``."""
-        return tuple(
-            Choice(
-                rule,
-                plan.program.describe(),
-                plan.cost.seconds,
-                partial(self._write, plan, rule),
-            )
-            for plan in plans
-        )
+        return tuple(Choice.of(rule, plan, partial(self._write, plan, rule)) for plan in plans)
 
 
 def draft(task: Task) -> Draft | None:
@@ -138,10 +121,10 @@ def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
         return None
     made = {str(sch.get(sch.get_sblock(p)).writes[0].source.name) for p in form.producers}
     reads = tuple(
-        dataclasses.replace(read, is_computed=read.is_computed or read.tensor.name in made)
+        replace(read, is_computed=read.is_computed or read.tensor.name in made)
         for read in operator.reads
     )
-    return dataclasses.replace(operator, reads=reads)
+    return replace(operator, reads=reads)
 
 
 def _shared_bytes(plan: TilePlan, device: Device) -> int:
@@ -150,7 +133,7 @@ def _shared_bytes(plan: TilePlan, device: Device) -> int:
     Their total goes where the smaller one was.
     """
     program = plan.program
-    layouts = staged_layouts(program, plan.cost.footprint, device)
+    layouts = staged_layouts(program, plan.shared_bytes, device)
     tile = np.array([[program.staged[axis.name] for axis in program.operator.axes]])
     sizes = [
         int(elements(read, program.operator, tile)[0]) * read.tensor.element_size + layout.padding
@@ -192,8 +175,8 @@ class _Copy:
 def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> tirx.PrimFunc | None:
     """Write ``plan`` into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
     program = plan.program
-    layouts = staged_layouts(program, plan.cost.footprint, device)
-    scope = shared_scope(device, plan.cost.footprint + sum(layout.padding for layout in layouts))
+    layouts = staged_layouts(program, plan.shared_bytes, device)
+    scope = shared_scope(device, plan.shared_bytes + sum(layout.padding for layout in layouts))
     main = sch.get_sblock(form.reductions[0])
     parts = None
     try:

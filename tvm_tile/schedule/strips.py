@@ -96,12 +96,12 @@ class _Writer:
         """The body of the function."""
         tile = self.tile
         block, thread = self.var("block"), self.var("thread")
-        origin, has_outputs = self.origin(block * tile.threads + thread)
+        origin, has_outputs = self.origin(block * tile.block_size + thread)
         body: Any = tirx.SeqStmt([self.start(), *self.work(origin)])
         if has_outputs is not None:
             body = tirx.IfThenElse(has_outputs, body, None)
         for var, extent, tag in (
-            (thread, tile.threads, "threadIdx.x"),
+            (thread, tile.block_size, "threadIdx.x"),
             (block, tile.grid, "blockIdx.x"),
         ):
             axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
@@ -123,7 +123,7 @@ class _Writer:
             strips = -(-axis.extent // own)
             origin[axis.name] = tirx.floormod(tirx.floordiv(flat, count), strips) * own
             count *= strips
-        return origin, None if count % self.tile.threads == 0 else flat < count
+        return origin, None if count % self.tile.block_size == 0 else flat < count
 
     def start(self) -> Any:
         """A nest that sets all sums to what they start from."""

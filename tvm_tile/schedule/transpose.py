@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, choices_of_outputs
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
@@ -120,7 +120,10 @@ class _Writer:
                 body += statements
         body.append(self.store(stored))
         whole: Any = body[0] if len(body) == 1 else tirx.SeqStmt(body)
-        loops = ((self.thread, tile.threads, "threadIdx.x"), (self.block, tile.grid, "blockIdx.x"))
+        loops = (
+            (self.thread, tile.block_size, "threadIdx.x"),
+            (self.block, tile.grid, "blockIdx.x"),
+        )
         for var, extent, tag in loops:
             axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
             bounds = (self.number(0), self.number(extent))
@@ -149,16 +152,16 @@ class _Writer:
         tile, var = self.tile, self.var("round")
         extents = [(axis.name, self.own[axis.name]) for axis in order]
         points = math.prod(extent for _, extent in extents)
-        count = -(-points // (tile.threads * vector)) if tile.extents else 1
+        count = -(-points // (tile.block_size * vector)) if tile.extents else 1
         group = var if tile.extents else self.block
-        piece = group * tile.threads + self.thread
+        piece = group * tile.block_size + self.thread
         first = self.split(piece * vector, extents)
         tests = [
             self.origin[axis.name] + first[axis.name] < axis.extent
             for axis in order
             if axis.extent % self.own[axis.name]
         ]
-        if points % (tile.threads * vector):
+        if points % (tile.block_size * vector):
             tests.insert(0, piece < points // vector)
         lane = self.var("lane")
         each = self.split(piece * vector + lane, extents)
@@ -319,13 +322,10 @@ def write_transpose(
     buffers = [buffer for writer in writers for buffer in writer.buffers]
     root = SBlock([], [], [], "root", body, None, buffers)
     main = max(tiles, key=lambda tile: tile.seconds)
-    return Scheduled(
-        func.with_body(SBlockRealize([], True, root)),
-        TRANSPOSE,
-        main.describe(),
-        main.grid,
-        main.threads,
-        sum(tile.seconds for tile in tiles),
-        max(writer.shared_bytes for writer in writers),
-        max(tile.registers for tile in tiles),
+    whole = replace(
+        main,
+        seconds=sum(tile.seconds for tile in tiles),
+        shared_bytes=max(writer.shared_bytes for writer in writers),
+        registers=max(tile.registers for tile in tiles),
     )
+    return as_written(func.with_body(SBlockRealize([], True, root)), TRANSPOSE, whole)

@@ -28,7 +28,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_tile.schedule.rule import Choice, Scheduled, Task
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.strips import write_strips
 from tvm_tile.schedule.window_blocks import Blocks, read_blocks, sources_of
 from tvm_tile.tile.classify import is_contraction
@@ -62,12 +62,4 @@ def _branches(expr: Any) -> bool:
 
 
 def _written(blocks: Blocks, tile: WindowTile) -> Scheduled:
-    return Scheduled(
-        write_strips(blocks, tile),
-        WINDOW,
-        tile.describe(),
-        tile.grid,
-        tile.threads,
-        tile.seconds,
-        registers=tile.registers,
-    )
+    return as_written(write_strips(blocks, tile), WINDOW, tile)

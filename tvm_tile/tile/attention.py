@@ -25,7 +25,7 @@ from tvm_tile.tile.chain import Chain
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_seconds
 from tvm_tile.tile.residency import nameable_registers
-from tvm_tile.tile.rounds import Rounds
+from tvm_tile.tile.rounds import WalkingTile
 
 VECTOR = 4  # float32 numbers that a thread loads at once
 _FLOAT = 4  # bytes
@@ -35,38 +35,18 @@ _FIXED_REGISTERS = 40  # of a thread, for addresses and loops
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True, slots=True)
-class CoreTile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTile(WalkingTile):
     """How CUDA cores compute a chain.
 
     Attributes:
-        rows: of a block.
-        keys: of a step, a multiple of four.
         down: threads along the rows.
-        across: threads along the keys, and along the columns; a multiple of four.
-        depth: of the first product, up to a multiple of four.
-        columns: of the second product, up to a multiple of ``across``.
-        rounds: which tile of rows, of which batch, a block takes.
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
+        across: threads along the keys, and along the columns; a multiple of four, of which both of
+            these are multiples. The depth is one of four.
     """
 
-    rows: int
-    keys: int
     down: int
     across: int
-    depth: int
-    columns: int
-    rounds: Rounds
-    shared_bytes: int
-    registers: int
-    seconds: float
-
-    @property
-    def grid(self) -> int:
-        """Blocks, one for each tile of rows of each batch."""
-        return self.rounds.items
 
     @property
     def block_size(self) -> int:
@@ -105,8 +85,7 @@ class CoreTile:
 
     def describe(self) -> str:
         """The tile in one line, for people."""
-        threads = f"{self.down} by {self.across} threads"
-        return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {threads}"
+        return f"{WalkingTile.describe(self)}, {self.down} by {self.across} threads"
 
 
 def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[CoreTile, ...]:
@@ -153,9 +132,6 @@ def _tile(
         depth=depth,
         columns=columns,
         rounds=one_round(chain, size),
-        shared_bytes=0,
-        registers=0,
-        seconds=0.0,
     )
     operands = (rows + keys) * tile.depth_pitch + keys * columns
     shared = (operands + rows * (tile.key_pitch + across)) * _FLOAT

@@ -19,7 +19,7 @@ from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.rounds import Rounds, balanced
+from tvm_tile.tile.rounds import Rounds, WalkingTile, balanced
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
@@ -83,37 +83,19 @@ class Chain:
         return read + self.second.write.tensor.size
 
 
-@dataclass(frozen=True, slots=True)
-class ChainTile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainTile(WalkingTile):
     """How a chain is computed.
 
     Attributes:
-        rows: of a block.
-        keys: of a step.
-        consumers: warpgroups of 64 rows each.
-        depth: of the first product, in whole lines.
-        columns: of the second product, in eights.
+        consumers: warpgroups of 64 rows each. The depth is in whole lines, columns in eights.
         stages: tiles of keys that the ring holds, and of values.
-        grid: blocks, each of which takes items until none is left.
-        rounds: which tile of rows, of which batch, a block takes when.
         ring_bytes: of shared memory, for the queries and the stages of a block.
-        shared_bytes: of a block in all.
-        registers: of a consumer thread, as the model reckons.
-        seconds: predicted time.
     """
 
-    rows: int
-    keys: int
     consumers: int
-    depth: int
-    columns: int
     stages: int
-    grid: int
-    rounds: Rounds
     ring_bytes: int
-    shared_bytes: int
-    registers: int
-    seconds: float
 
     @property
     def block_size(self) -> int:
@@ -127,8 +109,8 @@ class ChainTile:
 
     def describe(self) -> str:
         """The tile in one line, for people."""
-        ring = f"{self.keys} keys a step, {self.stages} stages"
-        return f"block {self.rows} rows by {self.columns}, {ring}, {self.consumers} warpgroups"
+        ring = f"{self.stages} stages, {self.consumers} warpgroups"
+        return f"{WalkingTile.describe(self)}, {ring}"
 
 
 def connect(first: Operator, second: Operator) -> Chain | None:
@@ -289,7 +271,6 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
     stages = min(_MOST_STAGES, (capacity - left - beside) // stage)
     if stages < 2:
         return None
-    rounds = _rounds(chain, device, rows, step)
     tile = ChainTile(
         rows=rows,
         keys=step,
@@ -297,12 +278,10 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
         depth=depth,
         columns=columns,
         stages=stages,
-        grid=rounds.grid,
-        rounds=rounds,
+        rounds=_rounds(chain, device, rows, step),
         ring_bytes=left + stages * stage,
         shared_bytes=left + stages * stage + beside,
         registers=registers,
-        seconds=0.0,
     )
     return replace(tile, seconds=_seconds(chain, device, tile))
 

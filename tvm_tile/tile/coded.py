@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.device.times import needed
@@ -23,6 +23,7 @@ from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.mma import matrix_rate, mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
+from tvm_tile.tile.tile import Tile
 
 ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
 LANES = 4  # of it that share a row
@@ -73,7 +74,7 @@ class CodedProduct:
 
 
 @dataclass(frozen=True, slots=True)
-class CodedTile:
+class CodedTile(Tile):
     """How a product with a matrix of codes is computed.
 
     Attributes:
@@ -82,10 +83,7 @@ class CodedTile:
         stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
         run: bytes of codes that a lane takes of a row in a step.
         step: elements of the sum in a step.
-        grid: blocks.
-        shared_bytes: for the sums of all parts.
-        registers: of a thread, predicted.
-        seconds: predicted time.
+        grid: blocks, in whose shared memory the sums of all parts meet.
     """
 
     parts: int
@@ -93,10 +91,7 @@ class CodedTile:
     stacked: int
     run: int
     step: int
-    grid: int
-    shared_bytes: int
-    registers: int = 0
-    seconds: float = math.inf
+    grid: int = field()
 
     @property
     def block_size(self) -> int:
@@ -141,8 +136,8 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
             continue
         shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
         if shared <= STATIC_SHARED_LIMIT:
-            grid = product.rows // rows
-            yield CodedTile(parts, strips, stacked, run, step, grid, shared)
+            tile = (parts, strips, stacked, run, step, product.rows // rows)
+            yield CodedTile(*tile, shared_bytes=shared)
 
 
 def _step(product: CodedProduct, run: int) -> float:

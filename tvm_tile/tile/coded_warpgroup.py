@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import CodedWarpgroupTimes
@@ -25,6 +25,7 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
 from tvm_tile.tile.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
+from tvm_tile.tile.tile import Tile
 from tvm_tile.tile.warpgroup import matrix_rate, warpgroup_dtypes, wgmma_times
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 
@@ -49,7 +50,7 @@ _PAIRS = 8  # of codes that a thread decodes in a step, in each of its two rows
 
 
 @dataclass(frozen=True, slots=True)
-class CodedWarpgroupTile:
+class CodedWarpgroupTile(Tile):
     """How warpgroups compute a tile of a product with a matrix of codes.
 
     Attributes:
@@ -65,10 +66,7 @@ class CodedWarpgroupTile:
         counts: tiles along the matrix' rows, and along the vectors.
         raster: tiles of rows that are walked before the next tile of vectors.
         grid: blocks, each of which takes tiles until none is left.
-        shared_bytes: of a block.
-        registers: of a consumer thread, as the model reckons.
         division: of registers, what producer's and consumers' threads have; None as launched.
-        seconds: predicted time.
     """
 
     consumers: int
@@ -82,11 +80,8 @@ class CodedWarpgroupTile:
     blocks: int
     counts: tuple[int, int]
     raster: int
-    grid: int
-    shared_bytes: int
-    registers: int
+    grid: int = field()
     division: tuple[int, int] | None
-    seconds: float = math.inf
 
     @property
     def depth(self) -> int:
@@ -202,7 +197,6 @@ def _tiles(
                 counts=counts,
                 raster=min(counts[0], max(1, 2048 // rows)),
                 grid=0,
-                shared_bytes=0,
                 registers=width // 2 + 2 * product.bits + _FRAGMENTS + _OTHER_REGISTERS,
                 division=None,
             )

@@ -28,13 +28,7 @@ from tvm_tile.tile.cost import (
     contraction_costs,
     staged_words,
 )
-from tvm_tile.tile.rtile import (
-    RProgram,
-    RTile,
-    TileCost,
-    TilePlan,
-    longest_reduce_axis,
-)
+from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
 
 _MAX_ACCUMULATORS = 64
 _MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
@@ -73,7 +67,7 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
     plans = [
         _plan(operator, examined, costs, row) for row in best if np.isfinite(costs.seconds[row])
     ]
-    near = sum(plan.cost.seconds <= (1 + _NEAR_TIE) * plans[0].cost.seconds for plan in plans)
+    near = sum(plan.seconds <= (1 + _NEAR_TIE) * plans[0].seconds for plan in plans)
     return (
         *sorted(plans[:near], key=lambda plan: transfer_seconds(plan, device)),
         *plans[near:],
@@ -234,15 +228,12 @@ def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
 
 
 def _plan(operator: Operator, candidates: Candidates, costs: Costs, row: int) -> TilePlan:
-    program = _program(operator, candidates, row)
-    cost = TileCost(
-        traffic=float(costs.traffic[row]),
-        footprint=int(costs.footprint[row]),
+    return TilePlan(
+        *(_program(operator, candidates, row), float(costs.traffic[row]), float(costs.waves[row])),
+        shared_bytes=int(costs.footprint[row]),
         registers=int(costs.registers[row]),
-        waves=float(costs.waves[row]),
         seconds=float(costs.seconds[row]),
     )
-    return TilePlan(program, program.grid_size, program.block_size, cost)
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
+from tvm_tile.tile.tile import Tile
 
 MOST_ROWS = 16
 ALIGNED = 128  # bytes
@@ -95,7 +96,7 @@ class Decode:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeTile:
+class DecodeTile(Tile):
     """How blocks compute attention of few queries.
 
     Attributes:
@@ -104,9 +105,6 @@ class DecodeTile:
         workers: of a block.
         splits: blocks that share a group, a cluster.
         stages: tiles that a worker has on their way, or is at.
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
     """
 
     decode: Decode
@@ -114,9 +112,6 @@ class DecodeTile:
     workers: int
     splits: int
     stages: int
-    shared_bytes: int = 0
-    registers: int = 0
-    seconds: float = 0.0
 
     @property
     def grid(self) -> int:

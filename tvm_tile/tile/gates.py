@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.residency import fitting_blocks, given_registers
+from tvm_tile.tile.tile import Tile
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers
@@ -98,28 +99,22 @@ class ProductTile:
 
 
 @dataclass(frozen=True, slots=True)
-class GatesTile:
+class GatesTile(Tile):
     """Launch shape and loops.
 
     Attributes:
         units: of a block; the last may have fewer.
         products: one tile each.
         grid: blocks of the kernel.
-        block_size: threads of a block.
-        shared_bytes: of a block, for its sums.
+        block_size: threads of a block, whose sums are in shared memory.
         resident_bytes: of a block's weights, each product's at a multiple of 16.
-        registers: of a thread, predicted.
-        seconds: predicted time.
     """
 
     units: int
     products: tuple[ProductTile, ...]
-    grid: int
-    block_size: int
-    shared_bytes: int
+    grid: int = field()
+    block_size: int = field()
     resident_bytes: int
-    registers: int
-    seconds: float = math.inf
 
     def describe(self) -> str:
         """The tile in one line, for people."""
@@ -211,16 +206,18 @@ def _predicted(
     shared = sum(p.gates for p in gates.products) * units * vectors * 4
     resident = resident_offsets(gates, units)[-1]
     grid = -(-gates.units // units)
-    tile = (units, products, grid, threads, shared, resident, registers)
+    tile = GatesTile(
+        *(units, products, grid, threads, resident), shared_bytes=shared, registers=registers
+    )
     fit = fitting_blocks(device, threads, registers, shared)
     if not fit or registers > _REGISTER_LIMIT:
-        return GatesTile(*tile)
+        return tile
     seconds = device.times.gates.start_cycles / device.clock + device.launch_latency
     full, rest = divmod(grid, fit * device.multi_processor_count)
     for times, blocks in ((full, fit * device.multi_processor_count), (1, rest)):
         if times and blocks:
             seconds += times * _wave(gates, products, blocks, grid, device)
-    return GatesTile(*tile, seconds)
+    return replace(tile, seconds=seconds)
 
 
 def _wave(

@@ -24,6 +24,7 @@ from tvm_tile.tile.product import Product
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, vector_width
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.tile import Tile
 
 WARP = 32  # threads
 WARPS = 8
@@ -101,7 +102,7 @@ class Halo:
 
 
 @dataclass(frozen=True, slots=True)
-class HaloTile:
+class HaloTile(Tile):
     """How products with windows between them are computed.
 
     Attributes:
@@ -116,8 +117,6 @@ class HaloTile:
         kept: columns of the first product's values that are kept at a time.
         taps: of a window; 0 where there is none.
         grid: blocks.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
     """
 
     box: tuple[int, ...]
@@ -131,8 +130,6 @@ class HaloTile:
     kept: int
     taps: int
     grid: int = 0
-    registers: int = 0
-    seconds: float = 0.0
 
     @property
     def block_size(self) -> int:
@@ -212,11 +209,6 @@ class HaloTile:
     def corners(self) -> tuple[int, int, int]:
         """Floats through which the second product's sums go out, where all else was."""
         return (WARPS, CORNER_ROWS, CORNER_PITCH)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory that a block takes."""
-        return max(sum(self.sizes) * ELEMENT, math.prod(self.corners) * 4 if self.width else 0)
 
     def describe(self) -> str:
         """The tile in one line, for people."""
@@ -307,11 +299,13 @@ _OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
 
 
 def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
-    if tile.shared_bytes > device.memory(MemoryLevel.SHARED).capacity:
+    corners = math.prod(tile.corners) * 4 if tile.width else 0
+    shared = max(sum(tile.sizes) * ELEMENT, corners)
+    if shared > device.memory(MemoryLevel.SHARED).capacity:
         return None
     counts = [-(-row.extent // n) for row, n in zip(halo.rows, tile.box, strict=True)]
     grid = math.prod(counts) * (halo.channels // (tile.chunk * tile.turns))
-    tile = replace(tile, grid=grid)
+    tile = replace(tile, grid=grid, shared_bytes=shared)
     return replace(tile, seconds=_seconds(halo, device, tile))
 
 

@@ -61,14 +61,10 @@ class HeldTile(SharedRows):
     """Launch shape: ``threads_per_row`` take turns with vectors of ``vector`` elements.
 
     With ``are_neighbours`` neighbouring threads work on neighbouring rows.
-
-    ``registers`` are a thread's, as predicted.
     """
 
     vector: int
     elements: int
-    registers: int
-    seconds: float
     are_neighbours: bool = False
 
     def describe(self) -> str:
@@ -198,14 +194,8 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     is_ahead = use.is_eager and held.parameters and elements > 2 * held.vector
     last = use.row_vectors * (elements if is_ahead else held.vector)
     tile = HeldTile(
-        held.rows,
-        rows,
-        threads,
-        held.vector,
-        elements,
-        use.beside_rows + own + last,
-        0.0,
-        held.are_neighbours,
+        *(held.rows, rows, threads, held.vector, elements, held.are_neighbours),
+        registers=use.beside_rows + own + last,
     )
     if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):
         return None

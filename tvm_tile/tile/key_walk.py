@@ -8,38 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 from tvm_tile.device.core_times import CoreAttentionTimes
 from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import WarpAttentionTimes
 from tvm_tile.tile.chain import Chain
 from tvm_tile.tile.residency import fitting_blocks, given_registers
-from tvm_tile.tile.rounds import Rounds
-
-
-class WalkingTile(Protocol):
-    """A tile of attention, each block of which takes one tile of rows through all keys."""
-
-    @property
-    def grid(self) -> int:
-        """Blocks of the kernel."""
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-
-    @property
-    def registers(self) -> int:
-        """Registers of a thread, as predicted."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory that a block takes."""
-
-    @property
-    def rounds(self) -> Rounds:
-        """The order in which blocks take tiles of rows, batch by batch."""
+from tvm_tile.tile.rounds import Rounds, WalkingTile
 
 
 def one_round(chain: Chain, size: tuple[int, int]) -> Rounds:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
@@ -19,6 +19,7 @@ from tvm_tile.tile.few_vectors import Matvec, extent_of, vector_along
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks, given_registers
+from tvm_tile.tile.tile import Tile
 
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
@@ -27,7 +28,7 @@ _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory bu
 
 
 @dataclass(frozen=True, slots=True)
-class MatvecTile:
+class MatvecTile(Tile):
     """Launch shape and loops of a product with few vectors.
 
     Attributes:
@@ -41,10 +42,8 @@ class MatvecTile:
         unroll: places along the sum from which a thread reads in one step.
         steps: of a thread, one behind the other.
         overhangs: whether the last step goes on behind the end of the sum.
-        grid: blocks of the kernel.
-        shared_bytes: of a block, for partial sums and a short operand that it makes.
-        registers: of a thread, predicted.
-        seconds: predicted time.
+        grid: blocks of the kernel; in the shared memory of each are partial sums, and a short
+            operand that it makes.
         parts: products that a thread works on side by side.
     """
 
@@ -57,10 +56,7 @@ class MatvecTile:
     unroll: int
     steps: int
     overhangs: bool
-    grid: int
-    shared_bytes: int = 0
-    registers: int = 0
-    seconds: float = math.inf
+    grid: int = field()
     parts: int = 1
 
     @property
@@ -116,8 +112,8 @@ def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[
         grid = -(-rows // (groups * run))
         overhangs = depth % chunk > 0
         yield MatvecTile(
-            *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, shared),
-            parts=parts,
+            *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
+            shared_bytes=shared,
         )
 
 
@@ -147,7 +143,8 @@ def _column_tiles(
         overhangs = depth % chunk > 0
         yield MatvecTile(
             *("column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid),
-            *(shared, 0, math.inf, parts),
+            parts=parts,
+            shared_bytes=shared,
         )
 
 

@@ -8,46 +8,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.tile import Tile
 
 _THREADS = (256, 128, 64, 32)
 _REGISTERS_BESIDES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class PlainTile:
-    """``threads`` of a block with ``vector`` neighbouring elements each.
+class PlainTile(Tile):
+    """The threads of a block with ``vector`` neighbouring elements each.
 
     Attributes:
         points: outputs.
-        threads: threads of a block.
+        block_size: threads of a block.
         vector: neighbouring outputs of one thread.
-        seconds: predicted time.
         element_bytes: what a thread holds for each of its elements.
     """
 
     points: int
-    threads: int
+    block_size: int = field()
     vector: int
-    seconds: float
     element_bytes: int = 4
-
-    @property
-    def registers(self) -> int:
-        """Registers of a thread, as predicted: its elements, and where they are."""
-        return _REGISTERS_BESIDES + -(-self.vector * self.element_bytes // 4)
 
     @property
     def grid(self) -> int:
         """Blocks of the kernel."""
-        return -(-self.points // (self.threads * self.vector))
+        return -(-self.points // (self.block_size * self.vector))
 
     def describe(self) -> str:
         """The tile in one line, for people."""
-        return f"block {self.threads * self.vector}, thread {self.vector}"
+        return f"block {self.block_size * self.vector}, thread {self.vector}"
 
     @classmethod
     def for_points(cls, points: int, device: Device, *, vector: int, traffic: float) -> PlainTile:
@@ -59,7 +53,13 @@ class PlainTile:
         )
         block = device.times.elementwise.block_cycles / device.clock
         seconds = max(traffic / device.memory(MemoryLevel.GLOBAL).bandwidth, block)
-        return cls(points, threads, vector, seconds + device.launch_latency)
+        tile = cls(points, threads, vector, seconds=seconds + device.launch_latency)
+        return tile.with_vector(vector)
+
+    def with_vector(self, vector: int) -> PlainTile:
+        """The tile with other vectors; in registers are their elements, and where they are."""
+        registers = _REGISTERS_BESIDES + -(-vector * self.element_bytes // 4)
+        return replace(self, vector=vector, registers=registers)
 
 
 def construct_plain(
@@ -81,9 +81,10 @@ def construct_plain(
     traffic = float(operator.traffic)
     read = sum(tensor.element_size for tensor in {r.tensor for r in operator.reads})
     fitting = PlainTile.for_points(points, device, vector=vector, traffic=traffic)
-    best = replace(fitting, element_bytes=max(read, between, operator.write.tensor.element_size))
+    held = max(read, between, operator.write.tensor.element_size)
+    best = replace(fitting, element_bytes=held).with_vector(vector)
     vectors = [vector, *(v for v in (8, 4, 2, 1) if v != vector and widest % v == 0)]
-    others = [replace(best, vector=v, threads=t) for v in vectors for t in _THREADS]
+    others = [replace(best.with_vector(v), block_size=t) for v in vectors for t in _THREADS]
     return (best, *(tile for tile in others if tile != best))
 
 

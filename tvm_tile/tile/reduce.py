@@ -13,6 +13,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.tile import Tile
 from tvm_tile.tile.walk import vector_of_sum
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
@@ -24,7 +25,7 @@ _LEAST_PART = 4  # points of a thread that are worth a second kernel
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceTile:
+class ReduceTile(Tile):
     """A reduction's launch shape.
 
     Attributes:
@@ -36,7 +37,6 @@ class ReduceTile:
         parts: blocks that share one sum, whose results a second kernel adds up.
         laps: times that the threads of a block go on to further results (window only).
         threads_per_output: threads that share one sum.
-        seconds: predicted time.
     """
 
     form: str
@@ -44,7 +44,6 @@ class ReduceTile:
     outputs_per_block: int
     outputs_per_thread: int
     threads_per_output: int
-    seconds: float
     laps: int = 1
     vector: int = 1
     parts: int = 1
@@ -60,13 +59,6 @@ class ReduceTile:
         sums = self.outputs_per_block // (self.outputs_per_thread * self.laps)
         return sums * self.threads_per_output
 
-    def registers_on(self, device: Device) -> int:
-        """Registers of a thread, as predicted: its sums or its vector, and what it reads ahead."""
-        own = 2 * min(self.vector, VECTOR_BYTES // 4)
-        if self.form == "window":
-            own = _OF_A_SUM * self.outputs_per_thread
-        return max(register_use(device).least, _REGISTERS_BESIDES + own)
-
     def describe(self) -> str:
         """The tile in one line, for people."""
         parts = f", {self.parts} parts" if self.parts > 1 else ""
@@ -75,6 +67,15 @@ class ReduceTile:
             f"{self.outputs_per_block} outputs a block, {self.outputs_per_thread} a thread, "
             f"{self.threads_per_output} threads an output{vector}{parts}"
         )
+
+
+def _with_registers(tile: ReduceTile, device: Device) -> ReduceTile:
+    """The tile with registers for its sums or its vector, and what a thread reads ahead."""
+    own = 2 * min(tile.vector, VECTOR_BYTES // 4)
+    if tile.form == "window":
+        own = _OF_A_SUM * tile.outputs_per_thread
+    registers = max(register_use(device).least, _REGISTERS_BESIDES + own)
+    return replace(tile, registers=registers)
 
 
 def _counts(operator: Operator) -> tuple[int, int]:
@@ -113,14 +114,17 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
     threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
     laps = _laps(outputs, threads, device) if per_thread == 1 and depth <= _SHORT else 1
     seconds = _memory_seconds(operator, device)
-    best = ReduceTile("window", outputs, threads * per_thread * laps, per_thread, 1, seconds, laps)
+    best = ReduceTile(
+        *("window", outputs, threads * per_thread * laps, per_thread, 1, laps), seconds=seconds
+    )
     others = [
         replace(best, outputs_per_block=t * n, outputs_per_thread=n, laps=1)
         for n in (1, 2, 4)
         for t in (64, 128, 256)
         if not last or last[0].extent % n == 0
     ]
-    return (best, *(tile for tile in others if tile != best))
+    tiles = (best, *(tile for tile in others if tile != best))
+    return tuple(_with_registers(tile, device) for tile in tiles)
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -150,8 +154,7 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
         )
         most = device.max_threads_per_block // across
         tiles = [
-            ReduceTile("column", outputs, across, 1, threads, seconds=0.0)
-            for threads in _around(parts, 1, most)
+            ReduceTile("column", outputs, across, 1, threads) for threads in _around(parts, 1, most)
         ]
         return _in_parts(tiles, operator, device)
     # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
@@ -164,13 +167,7 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
     parts = max(lanes, power_of_two(min(wanted, max(1, loads // 2), device.max_threads_per_block)))
     tiles = [
         ReduceTile(
-            "row",
-            outputs,
-            _rows_of_a_block(outputs, threads, device),
-            1,
-            threads,
-            seconds=0.0,
-            vector=vector,
+            *("row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads), vector=vector
         )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     ]
@@ -195,7 +192,8 @@ def _in_parts(
     split = [replace(t, seconds=_busy_seconds(t, operator, device)) for t in split]
     ranked = sorted((best, *split), key=lambda tile: tile.seconds)
     # The other tiles are for those who try several: they keep their order.
-    return (ranked[0], *([best] if ranked[0].parts > 1 else []), *others)
+    tiles = (ranked[0], *([best] if ranked[0].parts > 1 else []), *others)
+    return tuple(_with_registers(tile, device) for tile in tiles)
 
 
 def _busy_seconds(tile: ReduceTile, operator: Operator, device: Device) -> float:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tvm_tile.tile.tile import Tile
+
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
@@ -82,6 +84,34 @@ class Rounds:
     def _position(self, turn: Any, block: Any) -> Any:
         """A block's position among those of a turn."""
         return block if self.is_level else block + turn % 2 * (self.grid - 1 - 2 * block)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkingTile(Tile):
+    """A tile of attention, whose blocks take tiles of rows through the keys.
+
+    Attributes:
+        rows: of a block, one a query.
+        keys: of a step.
+        depth: of the first product, up to a multiple of what the unit takes.
+        columns: of the second product, up to one, too.
+        rounds: which tile of rows, of which batch, a block takes when.
+    """
+
+    rows: int
+    keys: int
+    depth: int
+    columns: int
+    rounds: Rounds
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        return self.rounds.grid
+
+    def describe(self) -> str:
+        """What blocks and steps have, for people."""
+        return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step"
 
 
 def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:

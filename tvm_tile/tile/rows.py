@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.powers import power_of_two
+from tvm_tile.tile.tile import Tile
 
 
 @dataclass(frozen=True, slots=True)
-class SharedRows:
+class SharedRows(Tile):
     """Rows that threads share.
 
     Attributes:
@@ -47,7 +48,6 @@ class RowTile(SharedRows):
     side in memory, and so they are where a thread has a row of its own; else on one row.
     """
 
-    seconds: float
     are_neighbours: bool = False
 
 
@@ -70,21 +70,23 @@ def construct_rows(
     predicted = max(seconds, latency) + device.launch_latency
     if any(math.prod(axis.extent for axis in op.reduce_axes) == 1 for op in reductions):
         # Of a sum of one element TVM tells one thread only, not those that share the row.
-        return (RowTile(rows, 64, 1, predicted, are_neighbours=True),)
+        return (RowTile(rows, 64, 1, seconds=predicted, are_neighbours=True),)
     if _rows_are_neighbours(reductions) and rows >= device.warp_size:
         # Neighbouring threads read neighbouring rows, and share each where rows are few.
         most = device.max_threads_per_block // device.warp_size
         parts = power_of_two(min(most, length // 4, resident // rows))
         if parts > 1:
-            return (RowTile(rows, device.warp_size, parts, predicted, are_neighbours=True),)
+            return (RowTile(rows, device.warp_size, parts, seconds=predicted, are_neighbours=True),)
         threads = 64 if rows < 64 * device.multi_processor_count else 128
-        return (RowTile(rows, threads, 1, predicted, are_neighbours=True),)
+        return (RowTile(rows, threads, 1, seconds=predicted, are_neighbours=True),)
     wanted = max(
         device.warp_size, min(device.max_threads_per_block, length // 4, resident // max(1, rows))
     )
     threads = power_of_two(wanted)
     per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
-    return tuple(RowTile(rows, n, threads, predicted) for n in dict.fromkeys((per_block, 1)))
+    return tuple(
+        RowTile(rows, n, threads, seconds=predicted) for n in dict.fromkeys((per_block, 1))
+    )
 
 
 def _rows_are_neighbours(reductions: list[Operator]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.tile import Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,29 +160,31 @@ class RProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class TileCost:
-    """What the model predicts.
+class TilePlan(Tile):
+    """A ranked candidate: a program, and what the model predicts for it.
+
+    Shared memory is without what its layouts there may leave empty.
 
     Attributes:
+        program: the operator and its tile.
         traffic: bytes that cross global memory.
-        footprint: bytes of shared memory of one block.
-        registers: 32-bit registers of one thread, estimated.
         waves: rounds in which the grid runs over the device; fractions are a partial last round.
-        seconds: time of the kernel, its launch included.
     """
 
-    traffic: float
-    footprint: int
-    registers: int
-    waves: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TilePlan:
-    """A ranked candidate: the program, its launch shape and its predicted cost."""
-
     program: RProgram
-    grid_size: int
-    block_size: int
-    cost: TileCost
+    traffic: float
+    waves: float
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        return self.program.grid_size
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.program.block_size
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        return self.program.describe()

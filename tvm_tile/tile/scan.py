@@ -10,12 +10,13 @@ The constants here are from how much a memory must be asked for at once, not fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.rowwise import Scan
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.rows import SharedRows
+from tvm_tile.tile.tile import Tile
 
 _ELEMENTS = 16  # of a thread, at most, in registers
 _MOST_TURNS = 4  # more of one element each are slow to compile for the emulated device
@@ -36,14 +37,12 @@ class RowScanTile(SharedRows):
         turns: vectors of a thread in one chunk of a row.
         parts: blocks that share a row.
         chunks: of each part, one after another.
-        seconds: predicted time.
     """
 
     vector: int
     turns: int
     parts: int
     chunks: int
-    seconds: float
 
     @property
     def chunk(self) -> int:
@@ -62,38 +61,31 @@ class RowScanTile(SharedRows):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnScanTile:
+class ColumnScanTile(Tile):
     """A thread for each row, or for each part of one; neighbouring threads, neighbouring rows.
 
     Attributes:
         rows: how many there are.
-        threads: of a block.
+        block_size: threads of a block.
         unroll: elements that a thread loads at once.
         parts: threads that share a row.
         steps: loads of so many elements, of each part.
-        seconds: predicted time.
     """
 
     rows: int
-    threads: int
+    block_size: int = field()
     unroll: int
     parts: int
     steps: int
-    seconds: float
 
     @property
     def grid(self) -> int:
         """Blocks of the kernel that writes the result."""
-        return -(-self.rows // self.threads) * self.parts
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return self.threads
+        return -(-self.rows // self.block_size) * self.parts
 
     def describe(self) -> str:
         """The tile in one line, for people."""
-        return f"a thread a row, {self.threads} a block, {self.unroll} loads, {self.parts} parts"
+        return f"a thread a row, {self.block_size} a block, {self.unroll} loads, {self.parts} parts"
 
 
 def construct_scan(scan: Scan, device: Device) -> RowScanTile | ColumnScanTile:
@@ -124,8 +116,8 @@ def _rows(scan: Scan, device: Device) -> RowScanTile:
         parts = min(chunks, -(-wanted // scan.rows.count))
         chunks = -(-chunks // parts)
         parts = -(-count // (turns * threads * chunks))
-    seconds = _seconds(scan, device, parts)
-    return RowScanTile(scan.rows.count, per_block, threads, vector, turns, parts, chunks, seconds)
+    tile = (scan.rows.count, per_block, threads, vector, turns, parts, chunks)
+    return RowScanTile(*tile, seconds=_seconds(scan, device, parts))
 
 
 def _columns(scan: Scan, device: Device) -> ColumnScanTile:
@@ -135,8 +127,8 @@ def _columns(scan: Scan, device: Device) -> ColumnScanTile:
     parts = max(1, min(busy // scan.rows.count, steps // 2, _MOST_PARTS_OF_COLUMN))
     steps = -(-steps // parts)
     parts = -(-scan.rows.length // (unroll * steps))
-    seconds = _seconds(scan, device, parts)
-    return ColumnScanTile(scan.rows.count, _COLUMN_THREADS, unroll, parts, steps, seconds)
+    tile = (scan.rows.count, _COLUMN_THREADS, unroll, parts, steps)
+    return ColumnScanTile(*tile, seconds=_seconds(scan, device, parts))
 
 
 def _seconds(scan: Scan, device: Device, parts: int) -> float:

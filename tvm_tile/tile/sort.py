@@ -46,13 +46,11 @@ class SortTile(SharedRows):
         chunk: elements of a row that a block sorts at once: a power of two.
         chunks: blocks that share a row, a chunk each.
         merges: the runs that each further kernel merges.
-        seconds: predicted time.
     """
 
     chunk: int
     chunks: int
     merges: tuple[Runs, ...]
-    seconds: float
 
     @property
     def elements(self) -> int:
@@ -89,5 +87,5 @@ def construct_sort(sort: Sort, device: Device) -> SortTile:
     times = device.times.sort
     steps = waves * chunk.bit_length() * (times.step_cycles / device.clock)
     seconds = max(moved, steps) + len(merges) * (times.merge_cycles / device.clock)
-    launches = (1 + len(merges)) * device.launch_latency
-    return SortTile(count, per_block, threads, chunk, chunks, tuple(merges), seconds + launches)
+    seconds += (1 + len(merges)) * device.launch_latency
+    return SortTile(count, per_block, threads, chunk, chunks, tuple(merges), seconds=seconds)

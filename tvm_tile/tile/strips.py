@@ -87,7 +87,7 @@ def _tiles(
 
 
 def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
-    yield from (replace(tile, threads=threads) for threads in _THREADS)
+    yield from (replace(tile, block_size=threads) for threads in _THREADS)
     if tile.workers < 4 * _THREADS[0] * device.multi_processor_count:
         yield tile
 
@@ -102,7 +102,7 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     moving = _loads(tile, tile.window.reads)
     registers = _registers(tile, sum(count for _, count in fixed), device)
     given = given_registers(device, registers)
-    resident = fitting_blocks(device, tile.threads, given, 0)
+    resident = fitting_blocks(device, tile.block_size, given, 0)
     if not resident:
         return replace(tile, registers=registers)
 
@@ -119,7 +119,7 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
         count / vector * (request + _sectors(tile, r, vector, device)) for r, count in moving
     )
     sectors += outputs / vector * (request + _sectors(tile, operator.write, vector, device))
-    warps = tile.grid * tile.threads / device.warp_size / device.multi_processor_count
+    warps = tile.grid * tile.block_size / device.warp_size / device.multi_processor_count
     together = vector if tile.are_rows_neighbours else 1
     batches = tile.rows / together / times.rows_in_flight
     alone = times.block_cycles + batches * times.row_cycles + slots
@@ -187,7 +187,7 @@ def _cached(tile: WindowTile, traffic: int, device: Device) -> float:
     place = next(i for i, axis in enumerate(axes) if axis.name == tile.window.axis)
     inner = math.prod(-(-a.extent // tile.own(a.name)) for a in axes[place + 1 :])
     strips = -(-axes[place].extent // tile.strip)
-    together = min(float(strips), max(1.0, tile.threads / inner))
+    together = min(float(strips), max(1.0, tile.block_size / inner))
     shared = max(0, tile.window.size - tile.window.stride) / (tile.window.stride * tile.strip)
     again = shared / together if together < strips else 0.0
     once = traffic - tile.operator.write.tensor.size

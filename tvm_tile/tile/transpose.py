@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis
 from tvm_tile.tile.plain import widest_vector
 from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.tile import Tile
 
 Ints = npt.NDArray[np.int64]
 
@@ -82,36 +83,32 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeTile:
+class TransposeTile(Tile):
     """How a copy is shared out.
 
     Attributes:
         extents: of a block's box along each axis; empty where threads run through all outputs.
-        threads: of a block.
+        block_size: threads of a block.
         vector: neighbouring outputs that a thread stores at once.
         loads: neighbouring elements that a thread reads of each source at once.
         staged: which sources go through shared memory.
         grid: blocks.
         sectors: predicted transfers of 32 bytes.
-        seconds: predicted time.
-        registers: of a thread, predicted.
     """
 
     extents: tuple[int, ...]
-    threads: int
+    block_size: int = field()
     vector: int
     loads: tuple[int, ...]
     staged: tuple[bool, ...]
-    grid: int
+    grid: int = field()
     sectors: float
-    seconds: float
-    registers: int
 
     def describe(self) -> str:
         """The tile in one line, for people."""
         loads = "x".join(map(str, self.loads))
         if not self.extents:
-            return f"block {self.threads * self.vector}, store {self.vector}, load {loads}"
+            return f"block {self.block_size * self.vector}, store {self.vector}, load {loads}"
         box = "x".join(map(str, self.extents))
         return f"box {box} in shared memory, store {self.vector}, load {loads}"
 
@@ -202,7 +199,8 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     seconds = _seconds(sectors, slots, (grid, threads, times.block_cycles), device)
     staged = (False,) * len(copy.sources)
     registers = max(register_use(device).least, _REGISTERS)
-    return TransposeTile((), threads, vector, loads, staged, grid, sectors, seconds, registers)
+    tile = ((), threads, vector, loads, staged, grid, sectors)
+    return TransposeTile(*tile, seconds=seconds, registers=registers)
 
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
@@ -321,7 +319,8 @@ def _boxed(
     # What is to go through shared memory is loaded at once.
     held = -(-elements * copy.write.tensor.element_size // (4 * threads))
     registers = max(register_use(device).least, _REGISTERS + held)
-    return TransposeTile(box, threads, vector, loads, staged, grid, sectors, seconds, registers)
+    tile = (box, threads, vector, loads, staged, grid, sectors)
+    return TransposeTile(*tile, seconds=seconds, registers=registers)
 
 
 def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:

@@ -22,7 +22,7 @@ from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import matrix_rate
 from tvm_tile.tile.panel import Panel
-from tvm_tile.tile.rounds import Rounds
+from tvm_tile.tile.rounds import WalkingTile
 from tvm_tile.tile.slab import UNIT_BYTES
 from tvm_tile.tile.unit import Chunk, MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
 
@@ -32,45 +32,21 @@ _HALF = 2  # bytes of an operand's element
 _WIDEST = 256  # depth of the first product, and columns of the second one
 
 
-@dataclass(frozen=True, slots=True)
-class WarpAttentionTile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpAttentionTile(WalkingTile):
     """How warps compute a chain.
 
     Attributes:
         unit: that multiplies.
         warp_rows: rows of a warp.
-        warps: of a block.
-        keys: of a step, a power of two and a multiple of the unit's depth.
-        depth: of the first product, up to a multiple of the unit's.
-        columns: of the second product, up to a multiple of the unit's rows.
-        rounds: which tile of rows, of which batch, a block takes.
+        warps: of a block; keys of a step are a power of two and a multiple of the unit's depth.
         chunks: how queries, keys and values lie in shared memory.
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
     """
 
     unit: Unit
     warp_rows: int
     warps: int
-    keys: int
-    depth: int
-    columns: int
-    rounds: Rounds
-    chunks: tuple[Chunk, ...]
-    shared_bytes: int
-    registers: int
-    seconds: float
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block, one a query."""
-        return self.warp_rows * self.warps
-
-    @property
-    def grid(self) -> int:
-        """Blocks, one for each tile of rows of each batch."""
-        return self.rounds.items
+    chunks: tuple[Chunk, ...] = ()
 
     @property
     def block_size(self) -> int:
@@ -90,7 +66,7 @@ class WarpAttentionTile:
 
     def describe(self) -> str:
         """The tile in one line, for people."""
-        return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step, {self.unit}"
+        return f"{WalkingTile.describe(self)}, {self.unit}"
 
 
 def construct_warp_attention(
@@ -145,16 +121,13 @@ def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentio
     rows = warp_rows * warps
     tile = WarpAttentionTile(
         unit=unit,
+        rows=rows,
         warp_rows=warp_rows,
         warps=warps,
         keys=keys,
         depth=depth,
         columns=columns,
         rounds=one_round(chain, (rows, keys)),
-        chunks=(),
-        shared_bytes=0,
-        registers=0,
-        seconds=0.0,
     )
     tile = replace(tile, chunks=_chunks(chain, tile))
     end = tile.chunks[-1].first_byte + tile.chunks[-1].size

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.sum_layout import SumLayout
+from tvm_tile.tile.tile import Tile
 from tvm_tile.tile.unit import Chunk, MmaUnit, WaveUnit
 
 LEAST_LINE = 64  # bytes of a chunk along the depth
@@ -18,7 +19,7 @@ _Unit = TypeVar("_Unit", MmaUnit, WaveUnit)
 
 
 @dataclass(frozen=True, slots=True)
-class WarpTile(Generic[_Unit]):
+class WarpTile(Tile, Generic[_Unit]):
     """How warps compute the tile of a product.
 
     Attributes:
@@ -31,9 +32,6 @@ class WarpTile(Generic[_Unit]):
         parts: blocks that share the sum of a tile; a second kernel adds what they have.
         raster: tiles of rows that are walked before the next tile of columns.
         grid: blocks, one a tile and part.
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons.
-        seconds: predicted time.
     """
 
     unit: _Unit
@@ -45,9 +43,6 @@ class WarpTile(Generic[_Unit]):
     parts: int = 1
     raster: int = 1
     grid: int = 0
-    shared_bytes: int = 0
-    registers: int = 0
-    seconds: float = 0.0
 
     @property
     def rows(self) -> int:

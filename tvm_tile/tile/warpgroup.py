@@ -260,10 +260,7 @@ def _tile(
         sum_dtype=sum_dtype,
         grid=min(tiles * splits, blocks * device.multi_processor_count),
         tiles=tiles,
-        shared_bytes=0,
         registers=width * instructions // 2 + _OTHER_REGISTERS,
-        division=None,
-        seconds=0.0,
     )
     fixed = math.prod(tile.store_shape) * 4 + BARRIER_BYTES
     stages = min(_MOST_STAGES, (shared_capacity(device, blocks) - fixed) // tile.stage_bytes)

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.tile import Tile
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
@@ -18,7 +19,7 @@ PARTIAL_PADDING = 8
 
 
 @dataclass(frozen=True, slots=True)
-class WarpgroupTile:
+class WarpgroupTile(Tile):
     """How warpgroups compute the tile of a product.
 
     Attributes:
@@ -37,10 +38,7 @@ class WarpgroupTile:
         sum_dtype: of the sums, four bytes each.
         grid: blocks, each of which takes tiles until none is left.
         tiles: of the whole output.
-        shared_bytes: of a block.
-        registers: of a consumer thread, as the model reckons.
         division: of registers, what producer's and consumers' threads have; None as launched.
-        seconds: predicted time.
     """
 
     rows: tuple[int, ...]
@@ -55,12 +53,9 @@ class WarpgroupTile:
     blocks: int
     raster: int
     sum_dtype: str
-    grid: int
+    grid: int = field()
     tiles: int
-    shared_bytes: int
-    registers: int
-    division: tuple[int, int] | None
-    seconds: float
+    division: tuple[int, int] | None = None
 
     @property
     def sharers(self) -> int:

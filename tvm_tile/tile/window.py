@@ -6,9 +6,10 @@ See ``schedule/window.py`` for the kernel, and ``strips.py`` for how long the st
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
+from tvm_tile.tile.tile import Tile
 from tvm_tile.tile.vectors import ONE_BY_ONE, Vectors
 
 _MAX_WINDOW = 128  # points of a sum that one thread adds up alone
@@ -60,7 +61,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowTile:
+class WindowTile(Tile):
     """A tile of a sliding window: the outputs of a thread, and the threads of a block.
 
     Attributes:
@@ -68,22 +69,18 @@ class WindowTile:
         window: what slides in it.
         strip: neighbouring outputs of a thread along the window's axis.
         columns: the same along its column.
-        threads: of a block.
+        block_size: threads of a block.
         vectors: of how many elements, and along which axis, a thread's reads and stores are.
         stores_late: whether a thread stores when all its sums are finished, not each by itself.
-        seconds: predicted time.
-        registers: of a thread, predicted.
     """
 
     operator: Operator
     window: Window
     strip: int
     columns: int
-    threads: int
+    block_size: int = field()
     vectors: Vectors = ONE_BY_ONE
     stores_late: bool = False
-    seconds: float = math.inf
-    registers: int = 0
 
     def own(self, axis: str) -> int:
         """Outputs of a thread along an axis."""
@@ -107,7 +104,7 @@ class WindowTile:
     @property
     def grid(self) -> int:
         """Blocks of the kernel."""
-        return -(-self.workers // self.threads)
+        return -(-self.workers // self.block_size)
 
     @property
     def step(self) -> int:

@@ -35,28 +35,11 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.build.leaving import leaving
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import HeldScores, RunningSoftmax
-from tvm_tile.schedule.rule import WrittenTile
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.schedule.threads import Threads, main_of
-from tvm_tile.tile.rounds import Rounds
+from tvm_tile.tile.rounds import WalkingTile
 
 QUERIES, KEYS, VALUES = range(3)  # the operands
-
-
-class Tile(WrittenTile, Protocol):
-    """How a block walks through its rows and keys."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of a block, one a query."""
-
-    @property
-    def keys(self) -> int:
-        """Keys of a step."""
-
-    @property
-    def rounds(self) -> Rounds:
-        """The order in which blocks take tiles of rows, batch by batch."""
 
 
 class Unit(Protocol):
@@ -105,7 +88,7 @@ parameters."""
 
 def write_attention(
     found: AttentionMatch,
-    tile: Tile,
+    tile: WalkingTile,
     threads: Threads,
     begin: Begin,
 ) -> tirx.PrimFunc:
@@ -131,7 +114,7 @@ def write_attention(
     return builder.get().without_attr("global_symbol")
 
 
-def _origin(found: AttentionMatch, tile: Tile, block: Any) -> Place:
+def _origin(found: AttentionMatch, tile: WalkingTile, block: Any) -> Place:
     """Values of all axes at a block's first row, but of those that are summed."""
     first, values = found.chain.first, found.chain.second.right
     (rows,) = first.left.free
@@ -144,7 +127,7 @@ def _origin(found: AttentionMatch, tile: Tile, block: Any) -> Place:
 
 
 def _walk(
-    found: AttentionMatch, tile: Tile, unit: Unit, origin: Place, buffers: Mapping[str, Any]
+    found: AttentionMatch, tile: WalkingTile, unit: Unit, origin: Place, buffers: Mapping[str, Any]
 ) -> None:
     """The loop over tiles of keys, and what is around it."""
     chain = found.chain

@@ -63,12 +63,12 @@ class _ColumnKernel:
         tile = self.tile
         state = States.allocated(f"{self.name}_state", (1,), self.combining.dtypes, "local")
         with (
-            bound(-(-tile.rows // tile.threads), "blockIdx.x") as group,
+            bound(-(-tile.rows // tile.block_size), "blockIdx.x") as group,
             bound(tile.parts, "blockIdx.y") as part,
-            bound(tile.threads, "threadIdx.x") as thread,
+            bound(tile.block_size, "threadIdx.x") as thread,
         ):
-            row = ib.Bind(group * number(tile.threads) + thread)
-            with when([row < number(tile.rows)] if tile.rows % tile.threads else []):
+            row = ib.Bind(group * number(tile.block_size) + thread)
+            with when([row < number(tile.rows)] if tile.rows % tile.block_size else []):
                 state.store(self.combining.identity(), [0])
                 body(row, part, state)
 

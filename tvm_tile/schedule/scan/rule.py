@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm_tile.device.device import Device
 from tvm_tile.graph.rowwise import Scan
-from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.schedule.rule import Scheduled, as_written
 from tvm_tile.schedule.scan.columns import write_columns
 from tvm_tile.schedule.scan.rows import shared_bytes, write_rows
 from tvm_tile.tile.rules import SCAN
@@ -20,12 +22,4 @@ def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
         written, shared = write_rows(scan, tile), shared_bytes(scan, tile)
     else:
         written, shared = write_columns(scan, tile), 0
-    return Scheduled(
-        written,
-        SCAN,
-        tile.describe(),
-        tile.grid,
-        tile.block_size,
-        tile.seconds,
-        shared,
-    )
+    return as_written(written, SCAN, replace(tile, shared_bytes=shared))

@@ -10,6 +10,8 @@ Before → after::
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
@@ -18,7 +20,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.rowwise import Sort
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.loops.sorting import Ordering, Sorted
-from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.schedule.rule import Scheduled, as_written
 from tvm_tile.schedule.scan.states import States
 from tvm_tile.schedule.sort.chunks import ChunkKernel
 from tvm_tile.schedule.sort.merges import write_merge
@@ -32,15 +34,7 @@ def schedule_sort(sort: Sort, device: Device) -> Scheduled | None:
         return None
     tile = construct_sort(sort, device)
     shared = tile.rows_per_block * tile.chunk * sum(map(element_size, Ordering(sort).dtypes))
-    return Scheduled(
-        _write(sort, tile),
-        SORT,
-        tile.describe(),
-        tile.grid,
-        tile.block_size,
-        tile.seconds,
-        shared,
-    )
+    return as_written(_write(sort, tile), SORT, replace(tile, shared_bytes=shared))
 
 
 def _write(sort: Sort, tile: SortTile) -> tirx.PrimFunc:

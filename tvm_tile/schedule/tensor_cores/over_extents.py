@@ -14,16 +14,16 @@ from tvm import sym, tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.expression import substituted
-from tvm_tile.schedule.rule import RankedTile
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.store_work import StoreWork
+from tvm_tile.tile.tile import Tile
 
 _ALL = 1 << 16  # tiles: more than there are of any product
 
-Tile = TypeVar("Tile", bound=RankedTile)
+AnyTile = TypeVar("AnyTile", bound=Tile)
 Values = Mapping[Any, int]
 """Open extents, variables of a function, in a call."""
 
@@ -31,8 +31,8 @@ Values = Mapping[Any, int]
 def times_over(
     found: ProductMatch | None,
     device: Device,
-    construct: Callable[[Product, Device, int, StoreWork], Sequence[Tile]],
-    seconds: Callable[[Product, Device, Tile, StoreWork], float],
+    construct: Callable[[Product, Device, int, StoreWork], Sequence[AnyTile]],
+    seconds: Callable[[Product, Device, AnyTile, StoreWork], float],
     text: str,
     points: Sequence[Values],
 ) -> list[float] | None:
