@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm_tile.device.core_times import CoreAttentionTimes
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.tile.chain import Chain
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_seconds
 from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rounds import WalkingTile
+from tvm_tile.tile.tile import ranked
 
 VECTOR = 4  # float32 numbers that a thread loads at once
 _FLOAT = 4  # bytes
@@ -100,28 +100,18 @@ def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[
         return ()
     if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
-    tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
-
-
-def _tiles(chain: Chain, device: Device) -> Iterator[CoreTile]:
-    rows, keys = chain.first.left.extent, chain.keys.extent
     shapes = itertools.product(_THREADS, _ACROSS, _ROWS_OF_THREAD, _KEYS_OF_THREAD)
-    for threads, across, each_rows, each_keys in shapes:
-        down = threads // across
-        size = down * each_rows, across * each_keys
-        # A tile of half the size would hold everything.
-        if size[0] >= 2 * max(rows, down) or size[1] >= 2 * max(keys, across):
-            continue
-        tile = _tile(chain, device, size, (down, across))
-        if tile is not None:
-            yield tile
+    return ranked((_tile(chain, device, *shape) for shape in shapes), count)
 
 
 def _tile(
-    chain: Chain, device: Device, size: tuple[int, int], threads: tuple[int, int]
+    chain: Chain, device: Device, threads: int, across: int, each_rows: int, each_keys: int
 ) -> CoreTile | None:
-    (rows, keys), (down, across) = size, threads
+    down = threads // across
+    rows, keys = down * each_rows, across * each_keys
+    # A tile of half the size would hold everything.
+    if rows >= 2 * max(chain.first.left.extent, down) or keys >= 2 * max(chain.keys.extent, across):
+        return None
     depth = -(-chain.first.depth.extent // VECTOR) * VECTOR
     columns = -(-chain.second.right.extent // across) * across
     tile = CoreTile(
@@ -131,17 +121,14 @@ def _tile(
         across=across,
         depth=depth,
         columns=columns,
-        rounds=one_round(chain, size),
+        rounds=one_round(chain, (rows, keys)),
     )
     operands = (rows + keys) * tile.depth_pitch + keys * columns
     shared = (operands + rows * (tile.key_pitch + across)) * _FLOAT
-    registers = _registers(tile)
-    fits = shared <= device.memory(MemoryLevel.SHARED).capacity
-    if not fits or registers > nameable_registers(device):
+    tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
+    if tile.registers > nameable_registers(device):
         return None
-    tile = replace(tile, shared_bytes=shared, registers=registers)
-    seconds = _seconds(chain, device, tile)
-    return None if math.isinf(seconds) else replace(tile, seconds=seconds)
+    return replace(tile, seconds=_seconds(chain, device, tile))
 
 
 def _registers(tile: CoreTile) -> int:

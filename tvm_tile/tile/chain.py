@@ -18,9 +18,11 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
+from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.rounds import Rounds, WalkingTile, balanced
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 
@@ -222,8 +224,7 @@ def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile
         return ()
     if not _can_be_copied(chain) or len(chain.second.right.free) != 1:
         return ()
-    tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
+    return ranked(_tiles(chain, device), count)
 
 
 def _can_be_copied(chain: Chain) -> bool:
@@ -236,7 +237,7 @@ def _can_be_copied(chain: Chain) -> bool:
     return own and is_copyable(values, keys)
 
 
-def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile]:
+def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
     rows, keys = chain.first.left.extent, chain.keys.extent
     line = LINE // chain.first.left.tensor.element_size
     depth = -(-chain.first.depth.extent // line) * line
@@ -255,9 +256,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile]:
         _, given = _DIVISIONS.get(consumers, (0, _MOST_REGISTERS))
         if registers > given:
             continue
-        tile = _tile(chain, device, (consumers, step, depth, columns, registers))
-        if tile is not None:
-            yield tile
+        yield _tile(chain, device, (consumers, step, depth, columns, registers))
 
 
 def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -> ChainTile | None:
@@ -299,11 +298,10 @@ def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
 def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
     """The time of the busiest multiprocessor, and of the memory."""
     times = needed(device.times.chain, "warpgroup instructions")
-    units, power = device.multi_processor_count, times.step_power
-    rate = matrix_rate(device, chain.first.left.tensor.dtype) / units
+    rate = matrix_rate(device, chain.first.left.tensor.dtype) / device.multi_processor_count
     multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
     weigh = tile.rows * tile.keys * times.weight_cycles / device.clock
-    step = times.step_cycles / device.clock + (multiply**power + weigh**power) ** (1 / power)
+    step = times.step_cycles / device.clock + norm(times.step_power, multiply, weigh)
     turns, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
     stream = chain.traffic / (device.read_bandwidth * times.memory_share)
     item = times.item_cycles / device.clock

@@ -22,8 +22,8 @@ from tvm_tile.device.times import needed
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.mma import matrix_rate, mma_dtypes
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import fitting_blocks, given_registers
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.residency import given_blocks, given_registers
+from tvm_tile.tile.tile import Tile, ranked
 
 ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
 LANES = 4  # of it that share a row
@@ -119,8 +119,7 @@ def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, .
     """
     if not mma_dtypes(device):
         return ()
-    found = (_predicted(tile, product, device) for tile in _tiles(product))
-    return tuple(sorted((t for t in found if t.seconds < math.inf), key=lambda t: t.seconds))
+    return ranked(_predicted(tile, product, device) for tile in _tiles(product))
 
 
 def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
@@ -156,12 +155,11 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
     # Of each row that a lane has a part of: its codes, and a scale.
     words = tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
     registers = use.beside_loads + words + _sums(tile, product) + _DECODED
-    given = given_registers(device, registers)
-    resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
-    if not resident or given > _MOST_REGISTERS:
+    tile = replace(tile, registers=registers)
+    resident = given_blocks(device, tile)
+    if not resident or given_registers(device, registers) > _MOST_REGISTERS:
         return tile
-    seconds = _seconds(tile, product, device, resident)
-    return replace(tile, seconds=seconds, registers=registers)
+    return replace(tile, seconds=_seconds(tile, product, device, resident))
 
 
 def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:

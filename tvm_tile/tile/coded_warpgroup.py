@@ -25,7 +25,7 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
 from tvm_tile.tile.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.tile import Tile, ranked
 from tvm_tile.tile.warpgroup import matrix_rate, warpgroup_dtypes, wgmma_times
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 
@@ -164,11 +164,10 @@ def construct_coded_warpgroup(
     """
     if "float16" not in warpgroup_dtypes(device) or product.vectors < _FEWEST_VECTORS:
         return ()
-    found = [
+    return ranked(
         replace(tile, seconds=_seconds(product, device, tile, work))
         for tile in _tiles(product, shared_words, device)
-    ]
-    return tuple(sorted(found, key=lambda tile: tile.seconds))
+    )
 
 
 def _tiles(

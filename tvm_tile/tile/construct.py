@@ -29,6 +29,7 @@ from tvm_tile.tile.cost import (
     staged_words,
 )
 from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
+from tvm_tile.tile.tile import near_ties, ranked
 
 _MAX_ACCUMULATORS = 64
 _MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
@@ -40,8 +41,8 @@ _BLOCKS_OF_PARTS = (1, 2, 3, 4, 6)  # of a multiprocessor, where a sum is split 
 _MAX_PARTS = 64  # of a sum, which one thread of the second kernel adds
 _LEAST_STEPS = 4  # of a part: fewer would mostly start and end
 _EXAMINED = 64  # of the best tiles, at least, have their layouts in shared memory examined
-# Within this share of the best no difference is to be trusted: then what moves least wins.
-_NEAR_TIE = 0.02
+# Up to so many times the best one's no difference is to be trusted: then what moves least wins.
+_NEAR_TIE = 1.02
 _MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the tensor
 _NEAR = 0.05  # of a usual tile: then no other is needed
 
@@ -63,15 +64,8 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
     examined = candidates.rows(rows)
     reads = _shared_reads(operator, device, examined, first.footprint[rows])
     costs = contraction_costs(operator, device, examined, reads)
-    best = np.argsort(costs.seconds, kind="stable")
-    plans = [
-        _plan(operator, examined, costs, row) for row in best if np.isfinite(costs.seconds[row])
-    ]
-    near = sum(plan.seconds <= (1 + _NEAR_TIE) * plans[0].seconds for plan in plans)
-    return (
-        *sorted(plans[:near], key=lambda plan: transfer_seconds(plan, device)),
-        *plans[near:],
-    )[:topk]
+    plans = ranked(_plan(operator, examined, costs, row) for row in range(len(rows)))
+    return near_ties(plans, _NEAR_TIE, lambda plan: transfer_seconds(plan, device))[:topk]
 
 
 def contraction_predictor(

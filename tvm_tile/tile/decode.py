@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.core_times import DecodeTimes
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.cost import SCHEDULERS
-from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.residency import given_blocks, nameable_registers
+from tvm_tile.tile.tile import Tile, ranked
 
 MOST_ROWS = 16
 ALIGNED = 128  # bytes
@@ -227,11 +227,10 @@ def construct_decode(decode: Decode, device: Device, count: int) -> tuple[Decode
     dtypes = {decode.keys.dtype, decode.values.dtype}
     if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()
-    tiles = sorted(_tiles(decode, device), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
+    return ranked(_tiles(decode, device), count)
 
 
-def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile]:
+def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
     # Threads that do not run in lock step are one worker: all of a block.
     is_warp = device.kernel_language == "cuda"
     workers = _WORKERS if is_warp else (1,)
@@ -244,9 +243,7 @@ def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile]:
             tile = DecodeTile(narrowed, device.warp_size, *shape)
             is_idle = tile.workers * tile.splits >= 2 * tile.tiles or tile.stages > tile.turns
             if tile.splits <= device.cluster_size and not is_idle:
-                fitted = _fitted(tile, device)
-                if fitted is not None:
-                    yield fitted
+                yield _fitted(tile, device)
 
 
 def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
@@ -258,18 +255,14 @@ def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
     shared = max(map(shared_bytes, rooms_of(tile)))
     if registers > nameable_registers(device):
         return None
-    if shared > device.memory(MemoryLevel.SHARED).capacity:
-        return None
     tile = replace(tile, shared_bytes=shared, registers=registers)
-    seconds = _seconds(tile, device)
-    return None if math.isinf(seconds) else replace(tile, seconds=seconds)
+    return replace(tile, seconds=_seconds(tile, device))
 
 
 def _seconds(tile: DecodeTile, device: Device) -> float:
     """The longest of the memory, of the cache and of instructions, between waits for memory."""
     decode, times = tile.decode, device.times.decode
-    given = given_registers(device, tile.registers)
-    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    most = given_blocks(device, tile)
     if not most:
         return math.inf
     units = device.multi_processor_count

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.powers import powers_of_two
-from tvm_tile.tile.residency import fitting_blocks, given_registers
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.residency import given_blocks, given_registers
+from tvm_tile.tile.tile import Tile, ranked
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers
@@ -134,8 +134,7 @@ def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile
         key = tile.grid, tile.block_size
         if key not in best or tile.seconds < best[key].seconds:
             best[key] = tile
-    fitting = [tile for tile in best.values() if tile.seconds < math.inf]
-    return tuple(sorted(fitting, key=lambda tile: tile.seconds)[:count])
+    return ranked(best.values(), count)
 
 
 def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
@@ -209,7 +208,7 @@ def _predicted(
     tile = GatesTile(
         *(units, products, grid, threads, resident), shared_bytes=shared, registers=registers
     )
-    fit = fitting_blocks(device, threads, registers, shared)
+    fit = given_blocks(device, tile)
     if not fit or registers > _REGISTER_LIMIT:
         return tile
     seconds = device.times.gates.start_cycles / device.clock + device.launch_latency

@@ -24,7 +24,7 @@ from tvm_tile.tile.product import Product
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, vector_width
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.tile import Tile, ranked
 
 WARP = 32  # threads
 WARPS = 8
@@ -228,23 +228,20 @@ def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ..
     copied += [(halo.second.right, halo.second.depth)] if halo.second else []
     if any(vector_width(operand, depth) < _NARROWEST for operand, depth in copied):
         return ()
-    tiles = sorted(_tiles(halo, device), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
+    return ranked(_tiles(halo, device), count)
 
 
 def _whole(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile]:
+def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile | None]:
     chunks = [chunk for chunk in _CHUNKS if halo.channels % chunk == 0]
     for box, chunk in itertools.product(_boxes(halo), chunks):
         all_turns = halo.channels // chunk
         for turns in {all_turns} if halo.second else {1, all_turns}:
             tile = _tile(halo, box, chunk, turns)
-            tile = None if tile is None else _reckoned(halo, device, tile)
-            if tile is not None:
-                yield tile
+            yield None if tile is None else _reckoned(halo, device, tile)
 
 
 def _boxes(halo: Halo) -> Iterator[tuple[int, ...]]:
@@ -313,7 +310,7 @@ def _seconds(halo: Halo, device: Device, tile: HaloTile) -> float:
     """The time of the busiest multiprocessor and of the memory."""
     times = needed(device.times.halo, "matrix instructions of a warp")
     blocks = -(-tile.grid // device.multi_processor_count)
-    most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    most = resident_blocks(device, tile)
     resident = min(most, blocks)
     slots, issued = _slots(halo, tile, times)
     waiting = times.block_cycles / device.clock + tile.turns * (times.turn_cycles / device.clock)

@@ -16,6 +16,7 @@ from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.rows import SharedRows
+from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.walk import Walk, common_vector
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
@@ -176,13 +177,11 @@ def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
     """Tiles of rows that fit into registers, best first; none where no thread can hold its part."""
     least = device.warp_size if held.are_neighbours else 1
     blocks = (device.warp_size, *_BLOCK_THREADS)
-    tiles = [
-        tile
+    return ranked(
+        _tile(held, threads, rows, device)
         for threads in _THREADS
         for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
-        if (tile := _tile(held, threads, rows, device)) is not None
-    ]
-    return tuple(sorted(tiles, key=lambda tile: tile.seconds))
+    )
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
@@ -202,21 +201,21 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     run = threads * held.vector
     if run < min(_LINE, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
-    if tile.block_size > device.max_threads_per_block:
-        return None
-    if tile.registers * tile.block_size > device.registers_per_multi_processor:
-        return None
     return replace(tile, seconds=_seconds(held, tile, device))
 
 
 def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
     """Time by whatever binds: memory, instructions, or blocks that wait for memory in turns.
 
+    It is infinite where no block fits.
+
     Behind that comes the last block, whose way through its stages nothing hides.
     """
     times = device.times.held_rows
     warps = -(-tile.block_size // device.warp_size)
     resident = fitting_blocks(device, tile.block_size, tile.registers, 0)
+    if not resident:
+        return math.inf
     threads = tile.threads_per_row
     levels = math.ceil(math.log2(threads)) + 1 if threads > 1 else 0
     meets = threads > device.warp_size or (held.are_neighbours and threads > 1)

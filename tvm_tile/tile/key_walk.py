@@ -13,7 +13,7 @@ from tvm_tile.device.core_times import CoreAttentionTimes
 from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import WarpAttentionTimes
 from tvm_tile.tile.chain import Chain
-from tvm_tile.tile.residency import fitting_blocks, given_registers
+from tvm_tile.tile.residency import given_blocks
 from tvm_tile.tile.rounds import Rounds, WalkingTile
 
 
@@ -43,8 +43,7 @@ def walk_seconds(
     Returns:
         Seconds; infinity where no block fits.
     """
-    given = given_registers(device, tile.registers)
-    most = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
+    most = given_blocks(device, tile)
     if not most:
         return math.inf
     units = device.multi_processor_count

@@ -27,6 +27,7 @@ from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.unit import WaveUnit, units_of
 from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts
 
@@ -51,8 +52,7 @@ def construct_matrix_cores(product: Product, device: Device, count: int) -> tupl
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    tiles = sorted(_tiles(product, device), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
+    return ranked(_tiles(product, device), count)
 
 
 def matrix_core_dtypes(device: Device) -> frozenset[str]:
@@ -129,7 +129,7 @@ def _timed(
     """
     times = needed(device.times.matrix_cores, "matrix cores")
     units, clock = device.multi_processor_count, device.clock
-    fitting = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    fitting = resident_blocks(device, tile)
     multiply, *others = _chunk_seconds(product, device, tile)
     waits = 2 if tile.stages == 1 else 1
     alone = times.chunk_cycles / clock + waits * (times.wait_cycles / clock)

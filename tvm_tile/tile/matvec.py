@@ -18,8 +18,8 @@ from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
 from tvm_tile.tile.few_vectors import Matvec, extent_of, vector_along
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import fitting_blocks, given_registers
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.residency import given_blocks, given_registers
+from tvm_tile.tile.tile import Tile, ranked
 
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
@@ -87,9 +87,7 @@ def construct_matvec(operator: Operator, product: Matvec, device: Device) -> tup
     else:
         places = [p for p in product.rows if strides[operator.axes[p].name] == 1]
         tiles = [t for place in places for t in _column_tiles(operator, product, place, device)]
-    predicted = (_predict(tile, operator, product, device) for tile in tiles)
-    fitting = [tile for tile in predicted if tile.seconds < math.inf]
-    return tuple(sorted(fitting, key=lambda tile: tile.seconds))
+    return ranked(_predict(tile, operator, product, device) for tile in tiles)
 
 
 def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
@@ -207,9 +205,9 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     """
     times = device.times.matvec
     step = _Step.of(tile, operator, product, device)
-    given = given_registers(device, step.registers)
-    resident = fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
-    if not resident or given > _REGISTER_LIMIT:
+    tile = replace(tile, registers=step.registers)
+    resident = given_blocks(device, tile)
+    if not resident or given_registers(device, tile.registers) > _REGISTER_LIMIT:
         return tile
     processors = device.multi_processor_count
     warps = -(-tile.block_size // device.warp_size)
@@ -240,7 +238,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
 
     full, rest = divmod(tile.grid, resident * processors)
     seconds = full * wave(resident * processors) + wave(rest) + start + device.launch_latency
-    return replace(tile, seconds=seconds, registers=step.registers)
+    return replace(tile, seconds=seconds)
 
 
 def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:

@@ -23,6 +23,7 @@ from tvm_tile.tile.product import Product
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.unit import MmaUnit
 from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts
 
@@ -50,8 +51,7 @@ def construct_mma(
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    tiles = sorted(_tiles(product, device, work), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
+    return ranked(_tiles(product, device, work), count)
 
 
 def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> float:
@@ -123,7 +123,7 @@ def _seconds(
     times, clock = _times(device), device.clock
     units = device.multi_processor_count
     turns = -(-tile.grid // units)
-    most = resident_blocks(device, tile.shared_bytes, tile.registers, tile.block_size)
+    most = resident_blocks(device, tile)
     resident = min(most, turns)
     waiting = times.wait_cycles / clock + times.step_cycles / clock * tile.depth / FRAGMENT
     alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident

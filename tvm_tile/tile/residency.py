@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.tile import Tile
 
 Ints = npt.NDArray[np.int64]
 _Count = TypeVar("_Count", int, Ints)
@@ -53,9 +54,15 @@ def fitting_blocks(device: Device, threads: int, registers: int, shared_bytes: i
     return int(occupancy(device, *sizes)[0])
 
 
-def resident_blocks(device: Device, shared_bytes: int, registers: int, threads: int) -> int:
-    """Blocks that share a multiprocessor at a time; at least one."""
-    return max(1, fitting_blocks(device, threads, registers, shared_bytes))
+def resident_blocks(device: Device, tile: Tile) -> int:
+    """Blocks of a tile that share a multiprocessor at a time; at least one."""
+    return max(1, fitting_blocks(device, tile.block_size, tile.registers, tile.shared_bytes))
+
+
+def given_blocks(device: Device, tile: Tile) -> int:
+    """The same with registers as they are given out; zero where a block does not fit at all."""
+    given = given_registers(device, tile.registers)
+    return fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
 
 
 def given_registers(device: Device, registers: _Count) -> _Count:

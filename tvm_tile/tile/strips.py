@@ -16,8 +16,10 @@ import numpy as np
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots, clock, sectors_touched
+from tvm_tile.tile.limits import norm
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import fitting_blocks, given_registers, nameable_registers
+from tvm_tile.tile.residency import given_blocks, nameable_registers
+from tvm_tile.tile.tile import near_ties, ranked
 from tvm_tile.tile.vectors import Vectors, vectors_of
 from tvm_tile.tile.window import Window, WindowTile, window_of
 
@@ -27,8 +29,8 @@ _THREADS = (128, 256)
 _FEW_THREADS = 64  # of a block, where the device would not be full with more
 
 _REGISTERS_BESIDES = 8
-# Within this share of the best no difference is to be trusted.
-_NEAR_TIE = 0.1
+# Up to so many times the best one's no difference is to be trusted.
+_NEAR_TIE = 1.1
 
 
 def construct_strips(
@@ -53,17 +55,13 @@ def construct_strips(
     window = window_of(operator)
     if window is None:
         return ()
-    tiles = (
+    tiles = ranked(
         _with_cost(replace(tile, stores_late=divides), device, traffic)
         for vectors in vectors_of(operator, window.axis, window.stride, sources)
         for tile in _tiles(operator, window, vectors, device)
     )
-    fitting = (tile for tile in tiles if math.isfinite(tile.seconds))
-    ranked = sorted(fitting, key=lambda tile: tile.seconds)
-    near = sum(tile.seconds <= (1 + _NEAR_TIE) * ranked[0].seconds for tile in ranked)
     # Of near ties the one with most threads: what the model leaves out punishes long strips.
-    ranked[:near] = sorted(ranked[:near], key=lambda tile: tile.outputs)
-    return tuple(ranked)
+    return near_ties(tiles, _NEAR_TIE, lambda tile: tile.outputs)
 
 
 def _tiles(
@@ -101,10 +99,10 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     fixed = _loads(tile, others)
     moving = _loads(tile, tile.window.reads)
     registers = _registers(tile, sum(count for _, count in fixed), device)
-    given = given_registers(device, registers)
-    resident = fitting_blocks(device, tile.block_size, given, 0)
+    tile = replace(tile, registers=registers)
+    resident = given_blocks(device, tile)
     if not resident:
-        return replace(tile, registers=registers)
+        return tile
 
     loads = sum(count for _, count in moving) / vector + sum(count for _, count in fixed)
     widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
@@ -132,11 +130,10 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
         _cached(tile, traffic, device) / device.l2_bandwidth,
         traffic / device.memory(MemoryLevel.GLOBAL).bandwidth,
     )
-    power = times.overlap_power
-    seconds = sum(share**power for share in shares) ** (1 / power)
+    seconds = norm(times.overlap_power, *shares)
     # The last blocks run while the others are done: half a block's time is lost.
     seconds += 0.5 * alone / rate + device.launch_latency
-    return replace(tile, seconds=seconds, registers=registers)
+    return replace(tile, seconds=seconds)
 
 
 def _loads(tile: WindowTile, reads: tuple[Access, ...] | list[Access]) -> list[tuple[Access, int]]:

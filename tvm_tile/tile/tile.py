@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +41,31 @@ class Tile(ABC):
     @abstractmethod
     def describe(self) -> str:
         """The tile in one line, for people."""
+
+
+AnyTile = TypeVar("AnyTile", bound=Tile)
+
+
+def ranked(tiles: Iterable[AnyTile | None], count: int | None = None) -> tuple[AnyTile, ...]:
+    """The fastest tiles of which blocks fit, best first; of equals the one that is named first.
+
+    Args:
+        tiles: one for each choice of a family's extents; ``None`` where the choice makes no sense.
+        count: how many are wanted at most; ``None``: all.
+    """
+    fitting = [tile for tile in tiles if tile is not None and tile.seconds < math.inf]
+    return tuple(sorted(fitting, key=lambda tile: tile.seconds)[:count])
+
+
+def near_ties(
+    tiles: Sequence[AnyTile], share: float, preference: Callable[[AnyTile], Any]
+) -> tuple[AnyTile, ...]:
+    """Ranked tiles, those that take hardly longer than the first by something else than by time.
+
+    Args:
+        tiles: best first.
+        share: times the first one's time, up to which no difference is to be trusted.
+        preference: the least is best.
+    """
+    near = sum(tile.seconds <= share * tiles[0].seconds for tile in tiles)
+    return (*sorted(tiles[:near], key=preference), *tiles[near:])

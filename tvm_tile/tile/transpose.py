@@ -25,7 +25,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis
 from tvm_tile.tile.plain import widest_vector
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.tile import Tile, ranked
 
 Ints = npt.NDArray[np.int64]
 
@@ -122,7 +122,7 @@ def construct_transpose(copy: Copy, device: Device) -> tuple[TransposeTile, ...]
     if any(staged):
         boxes = dict.fromkeys(_boxes(copy, staged))
         tiles += [_boxed(copy, box, staged, device) for box in boxes]
-    return tuple(sorted(tiles, key=lambda tile: tile.seconds))
+    return ranked(tiles)
 
 
 def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:

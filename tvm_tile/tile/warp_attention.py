@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
@@ -24,6 +23,7 @@ from tvm_tile.tile.mma import matrix_rate
 from tvm_tile.tile.panel import Panel
 from tvm_tile.tile.rounds import WalkingTile
 from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.unit import Chunk, MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
 
 _WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)
@@ -80,45 +80,35 @@ def construct_warp_attention(
         return ()
     if max(chain.first.depth.extent, chain.second.right.extent) > _WIDEST:
         return ()
-    tiles = sorted(_tiles(chain, device), key=lambda tile: tile.seconds)
-    return tuple(tiles[:count])
-
-
-def _tiles(chain: Chain, device: Device) -> Iterator[WarpAttentionTile]:
-    rows, keys = chain.first.left.extent, chain.keys.extent
     units = units_of(device, chain.first.left.tensor.dtype)
-    for unit, fragments, warps, step in itertools.product(units, _FRAGMENTS, _WARPS, _KEYS):
-        warp_rows = fragments * unit.rows
-        # Of NVIDIA's, a lane has sums of two rows, and all columns, as it is.
-        if isinstance(unit, MmaUnit) and fragments > 1:
-            continue
-        # A tile of half the size would hold everything.
-        if warp_rows * warps >= 2 * max(rows, unit.rows) or step >= 2 * max(keys, unit.least_keys):
-            continue
-        if step % unit.least_keys:
-            continue
-        tile = _tile(chain, unit, (warp_rows, warps, step))
-        fits = tile.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
-        most = _MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES
-        if not fits or tile.registers > most:
-            continue
-        seconds = _seconds(chain, device, tile)
-        if not math.isinf(seconds):
-            yield replace(tile, seconds=seconds)
+    shapes = itertools.product(units, _FRAGMENTS, _WARPS, _KEYS)
+    return ranked((_tile(chain, device, *shape) for shape in shapes), count)
 
 
-def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentionTile:
-    """A tile with all but its predicted time.
+def _tile(
+    chain: Chain, device: Device, unit: Unit, fragments: int, warps: int, keys: int
+) -> WarpAttentionTile | None:
+    """A tile with its predicted time; ``None`` for one that makes no sense.
 
     Args:
         chain: what is computed.
+        device: that computes it.
         unit: that multiplies.
-        shape: rows of a warp, warps of a block, keys of a step.
+        fragments: of the rows of a warp.
+        warps: of a block.
+        keys: of a step.
     """
-    warp_rows, warps, keys = shape
+    warp_rows = fragments * unit.rows
+    rows = warp_rows * warps
+    # Of NVIDIA's, a lane has sums of two rows, and all columns, as it is.
+    if keys % unit.least_keys or (isinstance(unit, MmaUnit) and fragments > 1):
+        return None
+    # A tile of half the size would hold everything.
+    most_rows, most_keys = chain.first.left.extent, chain.keys.extent
+    if rows >= 2 * max(most_rows, unit.rows) or keys >= 2 * max(most_keys, unit.least_keys):
+        return None
     depth = -(-chain.first.depth.extent // unit.depth) * unit.depth
     columns = -(-chain.second.right.extent // unit.rows) * unit.rows
-    rows = warp_rows * warps
     tile = WarpAttentionTile(
         unit=unit,
         rows=rows,
@@ -132,7 +122,10 @@ def _tile(chain: Chain, unit: Unit, shape: tuple[int, int, int]) -> WarpAttentio
     tile = replace(tile, chunks=_chunks(chain, tile))
     end = tile.chunks[-1].first_byte + tile.chunks[-1].size
     shared = max(end, math.prod(tile.store_shape) * 4)
-    return replace(tile, shared_bytes=shared, registers=_registers(tile))
+    tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
+    if tile.registers > (_MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES):
+        return None
+    return replace(tile, seconds=_seconds(chain, device, tile))
 
 
 def _chunks(chain: Chain, tile: WarpAttentionTile) -> tuple[Chunk, ...]:

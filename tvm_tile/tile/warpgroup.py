@@ -28,6 +28,7 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.tile import near_ties, ranked
 from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WarpgroupTile
 
@@ -72,15 +73,12 @@ def construct_warpgroup(
     """
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
-    timed = (
+    tiles = ranked(
         replace(tile, seconds=_seconds(product, device, tile, work))
         for tile in _tiles(product, device)
     )
-    tiles = sorted(timed, key=lambda tile: tile.seconds)
-    near = [tile for tile in tiles if tile.seconds <= tiles[0].seconds * _NEAR_TIE]
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
-    near.sort(key=_preference)
-    return tuple((*near, *tiles[len(near) :])[:count])
+    return near_ties(tiles, _NEAR_TIE, _preference)[:count]
 
 
 def shorter_seconds(
