@@ -306,7 +306,19 @@ def part_of(of: Product, columns: int, depth: int) -> Product:
 
 def test_a_tile_describes_itself() -> None:
     tile = WarpgroupTile(
-        *((2, 7, 9), (256,), 64, 4, 2, False, 1, 256, 1, 1, 16, "float32", 132, 500),
+        rows=(2, 7, 9),
+        columns=(256,),
+        depth=64,
+        stages=4,
+        consumers=2,
+        width=256,
+        splits=1,
+        blocks=1,
+        tiles=500,
+        chunks=16,
+        raster=16,
+        sum_dtype="float32",
+        grid=132,
         seconds=1e-6,
     )
     text = "block 2x7x9 by 256, depth 64, 4 stages, 2 warpgroups"

@@ -15,31 +15,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import CodedWarpgroupTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.coded import CodedProduct
-from tvm_tile.tile.limits import norm
-from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
-from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.ring import SPLITS, fitted, ring_seconds, step_seconds
+from tvm_tile.tile.store_work import BARE, StoreWork
 from tvm_tile.tile.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
-from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.warpgroup import matrix_rate, warpgroup_dtypes, wgmma_times
-from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
+from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.warpgroup import matrix_rate, warpgroup_dtypes
+from tvm_tile.tile.warpgroup_tile import LINE, ROWS, RingTile
 
 STEP = 32  # elements of the sum that are decoded together: two instructions deep
 LINE_DEPTH = 64  # halves of a line
 _FEWEST_VECTORS = 17  # up to 16 are few: the rule for these reads as fast as memory
 _WIDTHS = (24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # of an instruction
-_NARROWEST = 64  # columns for which an instruction takes the time
 _CONSUMERS = (1, 2, 3, 4)
 _LINES = (1, 2, 4)  # of a vector in a chunk
-_SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
-_PAIR = 2  # blocks of a cluster that finds its place anywhere
 _MOST_BLOCKS = 4
-_FEWEST_STAGES, _MOST_STAGES = 3, 8
+_FEWEST_STAGES = 3
 _ALIGNMENT = 1024  # bytes, of swizzled lines in a stage
 _WORD = 4  # bytes
 _BYTE = 8  # bits
@@ -49,54 +45,28 @@ _OTHER_REGISTERS = 45  # of a consumer thread, besides sums, codes and decoded w
 _PAIRS = 8  # of codes that a thread decodes in a step, in each of its two rows
 
 
-@dataclass(frozen=True, slots=True)
-class CodedWarpgroupTile(Tile):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedWarpgroupTile(RingTile):
     """How warpgroups compute a tile of a product with a matrix of codes.
 
+    Each consumer decodes, and multiplies, 64 rows of the matrix; the tile's columns are vectors.
+
     Attributes:
-        consumers: warpgroups that decode and multiply, each with 64 rows of the matrix.
-        width: vectors of a tile.
-        lines: of a vector in a chunk, 64 elements each.
         row_bytes: of a row's codes in a chunk.
         unit: elements of the sum, from a multiple of it on, that share all that is shared.
         shared_words: of a row in such a unit: its scale, and what is subtracted if that differs.
-        stages: chunks that the ring holds.
-        splits: blocks, a cluster, that share the sum of a tile.
-        blocks: that share a multiprocessor.
         counts: tiles along the matrix' rows, and along the vectors.
-        raster: tiles of rows that are walked before the next tile of vectors.
-        grid: blocks, each of which takes tiles until none is left.
-        division: of registers, what producer's and consumers' threads have; None as launched.
     """
 
-    consumers: int
-    width: int
-    lines: int
     row_bytes: int
     unit: int
     shared_words: int
-    stages: int
-    splits: int
-    blocks: int
     counts: tuple[int, int]
-    raster: int
-    grid: int = field()
-    division: tuple[int, int] | None
 
     @property
-    def depth(self) -> int:
-        """Elements of the sum in a chunk."""
-        return self.lines * LINE_DEPTH
-
-    @property
-    def block_rows(self) -> int:
-        """Rows of the matrix that a block has."""
-        return self.consumers * ROWS
-
-    @property
-    def tiles(self) -> int:
-        """Of the whole output."""
-        return math.prod(self.counts)
+    def lines(self) -> int:
+        """Lines of a vector in a chunk, 64 elements each."""
+        return self.depth // LINE_DEPTH
 
     @property
     def units(self) -> int:
@@ -134,18 +104,9 @@ class CodedWarpgroupTile(Tile):
             return (self.width, self.block_rows + QUAD)
         return (4 * self.consumers, self.together, CORNER_ROWS + QUAD)
 
-    @property
-    def block_size(self) -> int:
-        """Threads: the consumers' and the producer's warpgroup."""
-        return WARPGROUP * (self.consumers + 1)
-
     def describe(self) -> str:
         """The tile in one line, for people."""
-        ring = f"depth {self.depth}, {self.stages} stages"
-        split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
-        shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
-        groups = f"{self.consumers} warpgroups"
-        return f"block {self.block_rows} rows by {self.width}, {ring}, {groups}{split}{shared}"
+        return f"block {self.block_rows} rows by {self.width}, {RingTile.describe(self)}"
 
 
 def construct_coded_warpgroup(
@@ -165,15 +126,15 @@ def construct_coded_warpgroup(
     if "float16" not in warpgroup_dtypes(device) or product.vectors < _FEWEST_VECTORS:
         return ()
     return ranked(
-        replace(tile, seconds=_seconds(product, device, tile, work))
+        tile and replace(tile, seconds=_seconds(product, device, tile, work))
         for tile in _tiles(product, shared_words, device)
     )
 
 
 def _tiles(
     product: CodedProduct, shared_words: int, device: Device
-) -> Iterator[CodedWarpgroupTile]:
-    shares = (*((n, 1) for n in _SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
+) -> Iterator[CodedWarpgroupTile | None]:
+    shares = (*((n, 1) for n in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
     widths = [_width(product.vectors, most) for most in _WIDTHS]
     for lines in _LINES:
         depth = lines * LINE_DEPTH
@@ -186,22 +147,19 @@ def _tiles(
             tile = CodedWarpgroupTile(
                 consumers=consumers,
                 width=width,
-                lines=lines,
+                depth=depth,
                 row_bytes=depth * product.bits // _BYTE,
                 unit=unit,
                 shared_words=shared_words,
-                stages=0,
                 splits=share[0],
                 blocks=share[1],
                 counts=counts,
+                tiles=math.prod(counts),
+                chunks=product.depth // depth,
                 raster=min(counts[0], max(1, 2048 // rows)),
-                grid=0,
                 registers=width // 2 + 2 * product.bits + _FRAGMENTS + _OTHER_REGISTERS,
-                division=None,
             )
-            fitted = _fitted(tile, product, device)
-            if fitted is not None:
-                yield fitted
+            yield fitted(tile, device, _FEWEST_STAGES, least_chunks=1)
 
 
 def _width(vectors: int, most: int) -> int:
@@ -210,82 +168,22 @@ def _width(vectors: int, most: int) -> int:
     return -(-vectors // tiles // 8) * 8
 
 
-def _fitted(
-    tile: CodedWarpgroupTile, product: CodedProduct, device: Device
-) -> CodedWarpgroupTile | None:
-    """The tile with its stages, grid and registers; ``None`` where it does not fit."""
-    units = device.multi_processor_count
-    if tile.splits > 1 and not _can_split(tile, product, device):
-        return None
-    if tile.blocks > 1 and tile.tiles <= (tile.blocks - 1) * units:
-        return None  # fewer blocks have as much to do each
-    fixed = math.prod(tile.store_shape) * _WORD + BARRIER_BYTES
-    free = shared_capacity(device, tile.blocks) - fixed
-    stages = min(_MOST_STAGES, free // tile.stage_bytes)
-    launched = launched_registers(device, tile.blocks, tile.block_size)
-    division = divide_registers(launched, tile.blocks, tile.consumers)
-    own = launched if division is None else division[1]
-    if stages < _FEWEST_STAGES or own < tile.registers:
-        return None
-    return replace(
-        tile,
-        stages=stages,
-        grid=min(tile.tiles * tile.splits, tile.blocks * units),
-        shared_bytes=stages * tile.stage_bytes + fixed,
-        division=division,
-    )
-
-
-def _can_split(tile: CodedWarpgroupTile, product: CodedProduct, device: Device) -> bool:
-    """Whether all clusters run at once, and each block has chunks of its own."""
-    share = 1 if tile.splits <= _PAIR else wgmma_times(device).cluster_share
-    usable = device.multi_processor_count * share
-    each = chunks_each(tile, product.depth)
-    return tile.tiles * tile.splits <= usable and each * (tile.splits - 1) < product.depth // (
-        tile.depth
-    )
-
-
-def chunks_each(tile: CodedWarpgroupTile, depth: int) -> int:
-    """Chunks of every block but the last that share the sum of a tile."""
-    return -(-(depth // tile.depth) // tile.splits)
-
-
 def _seconds(
     product: CodedProduct, device: Device, tile: CodedWarpgroupTile, work: StoreWork
 ) -> float:
-    """The time of the busiest multiprocessor and of the memory."""
-    times = wgmma_times(device)
-    turns = -(-tile.tiles * tile.splits // tile.grid)
-    multiplied = chunks_each(tile, product.depth) * _chunk_seconds(product, device, tile)
-    sums = tile.width // 2 // tile.splits
-    stored = store_seconds(work, device, sums, tile.consumers * tile.blocks)
-    between = times.tile_cycles / device.clock
-    busy = turns * (multiplied + stored) + (turns - 1) * between
-    busy += times.split_cycles / device.clock * math.log2(tile.splits)
-    vectors = product.vectors * (product.depth + product.rows) * _ELEMENT
-    traffic = product.code_bytes + product.beside + vectors + work.read_bytes
-    stream = traffic / (device.read_bandwidth * times.memory_share)
-    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
+    """The time of the busiest multiprocessor and of the memory.
 
-
-def _chunk_seconds(product: CodedProduct, device: Device, tile: CodedWarpgroupTile) -> float:
-    """From one chunk to the next: products, fills, issue, and what a consumer waits for alone.
-
-    Blocks that share a multiprocessor share its rates, but each waits on its own.
+    A step is bound by issue, too, and by what a consumer waits for alone.
     """
-    times, own = wgmma_times(device), coded_warpgroup_times(device)
-    units, steps = device.multi_processor_count, tile.depth // STEP
-    products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
-    rate = matrix_rate(device, "float16") * own.rate_share  # bfloat16's is no other
-    multiply = 2 * products / (rate / units)
-    fill = tile.shared_start / (device.l2_bandwidth * times.cache_share / units)
-    slots = steps * (_PAIRS * product.instructions + own.step_slots)  # of a warp
+    times, steps = coded_warpgroup_times(device), tile.depth // STEP
+    rate = matrix_rate(device, "float16") * times.rate_share  # bfloat16's is no other
+    slots = steps * (_PAIRS * product.instructions + times.step_slots)  # of a warp
     issue = tile.consumers * slots / device.clock  # a scheduler has one of a consumer's four
-    alone = (slots + steps * own.step_cycles) / device.clock
-    ring = times.ring_cycles / device.clock / tile.stages
-    shared = (tile.blocks * each for each in (multiply, fill, issue))
-    return norm(times.step_power, *shared, alone, ring)
+    alone = (slots + steps * times.step_cycles) / device.clock
+    step = step_seconds(tile, device, rate, tile.shared_start, (tile.blocks * issue, alone))
+    vectors = product.vectors * (product.depth + product.rows) * _ELEMENT
+    traffic = product.code_bytes + product.beside + vectors
+    return ring_seconds(tile, device, step, work, traffic)
 
 
 def coded_warpgroup_times(device: Device) -> CodedWarpgroupTimes:

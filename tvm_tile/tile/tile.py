@@ -58,14 +58,14 @@ def ranked(tiles: Iterable[AnyTile | None], count: int | None = None) -> tuple[A
 
 
 def near_ties(
-    tiles: Sequence[AnyTile], share: float, preference: Callable[[AnyTile], Any]
+    tiles: Sequence[AnyTile], factor: float, preference: Callable[[AnyTile], Any]
 ) -> tuple[AnyTile, ...]:
     """Ranked tiles, those that take hardly longer than the first by something else than by time.
 
     Args:
         tiles: best first.
-        share: times the first one's time, up to which no difference is to be trusted.
+        factor: of the first one's time, up to which no difference is to be trusted.
         preference: the least is best.
     """
-    near = sum(tile.seconds <= share * tiles[0].seconds for tile in tiles)
+    near = sum(tile.seconds <= factor * tiles[0].seconds for tile in tiles)
     return (*sorted(tiles[:near], key=preference), *tiles[near:])

@@ -21,16 +21,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
-from tvm_tile.device.matrix_times import WarpgroupTimes
-from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Axis, element_size
-from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
-from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.residency import launched_registers
+from tvm_tile.tile.ring import SPLITS, fitted, ring_seconds, step_seconds, wgmma_times
+from tvm_tile.tile.store_work import BARE, StoreWork
 from tvm_tile.tile.tile import near_ties, ranked
 from tvm_tile.tile.warp_tile import chunk_counts
-from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WarpgroupTile
+from tvm_tile.tile.warpgroup_tile import LINE, ROWS, WarpgroupTile
 
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
 _WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
@@ -51,14 +49,12 @@ _ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous
 _BOX = 256
 _LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
 _RANK = 5
-_SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
 _MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
 # Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
-_SHARES = (*((splits, 1) for splits in _SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
+_SHARES = (*((splits, 1) for splits in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
 _ALONE = ((1, 1),)
-_PAIR = 2  # blocks of a cluster that finds its place anywhere
 _LEAST_CHUNKS = 2  # of each block that shares a sum
-_FEWEST_STAGES, _MOST_STAGES = 2, 8
+_FEWEST_STAGES = 2
 _OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
 _OPERAND_REGISTERS = 26  # besides an instruction's sums: ptxas asks for them at the launch
 LONGEST_STEP = 8  # elements that a copy may step over
@@ -92,12 +88,13 @@ def shorter_seconds(
         tile: whose grid stays as it is.
         work: what becomes of the sums.
     """
-    return _seconds(product, device, replace(tile, tiles=_count(product, tile)), work)
+    tiles = _count(product, tile.rows, tile.columns)
+    return _seconds(product, device, replace(tile, tiles=tiles), work)
 
 
-def _count(product: Product, tile: WarpgroupTile) -> int:
-    rows = counts(product.left.free, tile.rows)
-    return product.batches * math.prod((*rows, *counts(product.right.free, tile.columns)))
+def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
+    tiles = (*counts(product.left.free, rows), *counts(product.right.free, columns))
+    return product.batches * math.prod(tiles)
 
 
 def _preference(tile: WarpgroupTile) -> tuple[int, float]:
@@ -234,12 +231,6 @@ def _tile(
 ) -> WarpgroupTile | None:
     consumers, alternates, instructions, width, splits, blocks = shape
     size = ROWS * instructions * (1 if alternates else consumers)
-    row_tiles = math.prod(counts(product.left.free, rows))
-    tiles = product.batches * row_tiles * math.prod(counts(product.right.free, columns))
-    if splits > 1 and not _can_split(product, device, tiles, splits):
-        return None
-    if tiles <= (blocks - 1 + alternates) * device.multi_processor_count:
-        return None  # fewer blocks, or consumers, have as much to do each
     sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype
     if width > _WIDEST.get(sum_dtype, width):
         return None
@@ -247,41 +238,24 @@ def _tile(
         rows=rows,
         columns=columns,
         depth=LINE // product.left.tensor.element_size,
-        stages=0,
         consumers=consumers,
         alternates=alternates,
         instructions=instructions,
         width=width,
-        raster=min(row_tiles, max(1, 2048 // size)),
+        raster=min(math.prod(counts(product.left.free, rows)), max(1, 2048 // size)),
         splits=splits,
         blocks=blocks,
         sum_dtype=sum_dtype,
-        grid=min(tiles * splits, blocks * device.multi_processor_count),
-        tiles=tiles,
+        tiles=_count(product, rows, columns),
+        chunks=math.prod(line_chunks(product)),
         registers=width * instructions // 2 + _OTHER_REGISTERS,
     )
-    fixed = math.prod(tile.store_shape) * 4 + BARRIER_BYTES
-    stages = min(_MOST_STAGES, (shared_capacity(device, blocks) - fixed) // tile.stage_bytes)
-    if stages < _FEWEST_STAGES or fixed > STATIC_SHARED_LIMIT:
+    if tile.fixed_bytes > STATIC_SHARED_LIMIT:
         return None
-    tile = replace(tile, stages=stages, shared_bytes=stages * tile.stage_bytes + fixed)
     launched = launched_registers(device, blocks, tile.block_size)
-    division = divide_registers(launched, blocks, consumers)
-    own = launched if division is None else division[1]
-    if own < tile.registers or launched < width // 2 + _OPERAND_REGISTERS:
+    if launched < width // 2 + _OPERAND_REGISTERS:
         return None
-    return replace(tile, division=division)
-
-
-def _can_split(product: Product, device: Device, tiles: int, splits: int) -> bool:
-    """Whether all clusters run at once, and each block has chunks enough of its own.
-
-    A cluster lives in one group of multiprocessors. Larger ones do not fill every group.
-    """
-    last = math.prod(line_chunks(product)) - (splits - 1) * chunks_each(product, splits)
-    share = 1 if splits <= _PAIR else wgmma_times(device).cluster_share
-    usable = device.multi_processor_count * share
-    return tiles * splits <= usable and last >= _LEAST_CHUNKS
+    return fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
 
 
 def line_chunks(product: Product) -> list[int]:
@@ -289,52 +263,15 @@ def line_chunks(product: Product) -> list[int]:
     return chunk_counts(product, LINE // product.left.tensor.element_size)
 
 
-def chunks_each(product: Product, splits: int) -> int:
-    """Chunks of every block but the last, where ``splits`` blocks share a tile's sum."""
-    return -(-math.prod(line_chunks(product)) // splits)
-
-
 _NEAR_TIE = 1.01
-_NARROWEST = 64  # columns for which an instruction takes the time
 
 
 def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> float:
-    """The time of the busiest multiprocessor and of the memory.
-
-    Blocks that share a multiprocessor share its rates, but each waits on its own.
-    """
-    times, units = wgmma_times(device), device.multi_processor_count
-    element = product.left.tensor.element_size
-    products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
-    rate = matrix_rate(device, product.left.tensor.dtype)
-    multiply = 2 * products / (rate / units)
-    fill = _lines(tile) * tile.depth * element / (device.l2_bandwidth * times.cache_share / units)
-    ring = times.ring_cycles / device.clock / tile.stages
-    step = norm(times.step_power, tile.blocks * multiply, tile.blocks * fill, ring)
-    turns = -(-tile.tiles * tile.splits // tile.grid)
-    multiplied = chunks_each(product, tile.splits) * step
-    sums = tile.instructions * tile.width // 2
-    warps = tile.sharers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
-    stored = store_seconds(work, device, sums // tile.splits, warps)
-    between = times.tile_cycles / device.clock
-    if tile.alternates:
-        # Of two tiles the products are behind one another; one is stored while the other is made.
-        busy = turns * max(multiplied, (multiplied + stored + between) / 2) + stored
-    else:
-        busy = turns * (multiplied + stored) + (turns - 1) * between
-    busy += times.split_cycles / device.clock * math.log2(tile.splits)
-    traffic = product.traffic + work.read_bytes
-    stream = traffic / (device.read_bandwidth * times.memory_share)
-    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
-
-
-def wgmma_times(device: Device) -> WarpgroupTimes:
-    """The parameters of a device's warpgroup instructions.
-
-    Raises:
-        DeviceRecordError: the record has none.
-    """
-    return needed(device.times.wgmma, "warpgroup instructions")
+    """The time of the busiest multiprocessor and of the memory."""
+    dtype, element = product.left.tensor.dtype, product.left.tensor.element_size
+    filled = _lines(tile) * tile.depth * element
+    step = step_seconds(tile, device, matrix_rate(device, dtype), filled)
+    return ring_seconds(tile, device, step, work, product.traffic)
 
 
 def matrix_rate(device: Device, dtype: str) -> float:

@@ -1,11 +1,14 @@
-"""One tile of a product for Hopper's warpgroup instructions: its extents and what follows of them.
+"""Tiles for Hopper's warpgroup instructions: their extents and what follows of them.
 
-:mod:`tvm_tile.tile.warpgroup` finds and ranks such tiles.
+:mod:`tvm_tile.tile.ring` fits them to a device and predicts what they take,
+:mod:`tvm_tile.tile.warpgroup` and :mod:`tvm_tile.tile.coded_warpgroup` find and rank them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
 
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.tile import Tile
@@ -18,43 +21,40 @@ BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ri
 PARTIAL_PADDING = 8
 
 
-@dataclass(frozen=True, slots=True)
-class WarpgroupTile(Tile):
-    """How warpgroups compute the tile of a product.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingTile(Tile):
+    """A tile whose sums warpgroups make of chunks that lie in a ring of stages.
 
     Attributes:
-        rows: extent of each of the left operand's free axes in a block's tile.
-        columns: the same of the right operand's.
         depth: elements of the summed axis in a chunk.
-        stages: chunks that the ring holds.
-        consumers: warpgroups that multiply.
+        consumers: warpgroups that multiply; one more fills the ring.
         alternates: whether consumers take tiles in turns, so that one stores its sums while the
             other multiplies; otherwise they share the rows of each tile.
         instructions: rows of a warpgroup, in instructions of 64.
         width: columns of an instruction.
         splits: blocks, a cluster, that share the sum of a tile.
         blocks: that share a multiprocessor.
-        raster: tiles of rows that are walked before the next tile of columns.
-        sum_dtype: of the sums, four bytes each.
-        grid: blocks, each of which takes tiles until none is left.
         tiles: of the whole output.
-        division: of registers, what producer's and consumers' threads have; None as launched.
+        chunks: of a tile's whole sum.
+        raster: tiles of rows that are walked before the next tile of columns.
+        stages: chunks that the ring holds.
+        grid: blocks, each of which takes tiles until none is left.
+        division: of registers, what producer's and consumers' threads have; None as launched. The
+            model reckons those of a consumer.
     """
 
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
     depth: int
-    stages: int
     consumers: int
-    alternates: bool
-    instructions: int
+    alternates: bool = False
+    instructions: int = 1
     width: int
     splits: int
     blocks: int
-    raster: int
-    sum_dtype: str
-    grid: int = field()
     tiles: int
+    chunks: int
+    raster: int
+    stages: int = 0
+    grid: int = 0
     division: tuple[int, int] | None = None
 
     @property
@@ -66,6 +66,56 @@ class WarpgroupTile(Tile):
     def block_rows(self) -> int:
         """Rows that the instructions make for one tile; boxes may fill fewer."""
         return ROWS * self.instructions * self.sharers
+
+    @property
+    def chunks_each(self) -> int:
+        """Chunks of every block but the last that share the sum of a tile."""
+        return -(-self.chunks // self.splits)
+
+    @property
+    @abstractmethod
+    def stage_bytes(self) -> int:
+        """Bytes of a stage: all that a chunk is made of."""
+
+    @property
+    @abstractmethod
+    def store_shape(self) -> tuple[int, ...]:
+        """Sums that go out together: the block's part of them, or a corner a warp.
+
+        Their padding keeps what neighbouring threads store on different banks.
+        """
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of shared memory besides the stages: of sums that go out, and of barriers."""
+        return math.prod(self.store_shape) * 4 + BARRIER_BYTES
+
+    @property
+    def block_size(self) -> int:
+        """Threads: the consumers' and the producer's warpgroup."""
+        return WARPGROUP * (self.consumers + 1)
+
+    def describe(self) -> str:
+        """The ring and those who work on it, for people."""
+        split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
+        shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
+        groups = f"{self.consumers} warpgroups{' in turns' if self.alternates else ''}"
+        return f"depth {self.depth}, {self.stages} stages, {groups}{split}{shared}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpgroupTile(RingTile):
+    """How warpgroups compute the tile of a product.
+
+    Attributes:
+        rows: extent of each of the left operand's free axes in a block's tile.
+        columns: the same of the right operand's.
+        sum_dtype: of the sums, four bytes each.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    sum_dtype: str
 
     @property
     def stage_bytes(self) -> int:
@@ -82,17 +132,7 @@ class WarpgroupTile(Tile):
             return (self.block_rows, self.width + PARTIAL_PADDING)
         return (4 * self.consumers, CORNER_ROWS, CORNER_PITCH)
 
-    @property
-    def block_size(self) -> int:
-        """Threads: the consumers' and the producer's warpgroup."""
-        return WARPGROUP * (self.consumers + 1)
-
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
-        ring = f"depth {self.depth}, {self.stages} stages"
-        split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
-        shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
-        turns = " in turns" if self.alternates else ""
-        groups = f"{self.consumers} warpgroups{turns}"
-        return f"block {rows} by {columns}, {ring}, {groups}{split}{shared}"
+        return f"block {rows} by {columns}, {RingTile.describe(self)}"

@@ -17,7 +17,7 @@ from tvm_tile.schedule.tensor_cores.limits import Limits, count_boxes
 from tvm_tile.schedule.tensor_cores.place import Place, raster_place
 from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import Ring
-from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile, chunks_each
+from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 
 _WARP = 32  # threads
 
@@ -77,7 +77,7 @@ class CodedWarpgroups:
         total = self.found.sizes.depth // self.tile.depth
         if self.tile.splits == 1:
             return tirx.const(0), total
-        each = chunks_each(self.tile, self.found.sizes.depth)
+        each = self.tile.chunks_each
         first = ib.Bind(self.rank * each)
         return first, ib.Bind(ib.min(each, total - first))
 

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.schedule.tensor_cores.limits import Limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import chunks_each, line_chunks
+from tvm_tile.tile.warpgroup import line_chunks
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 
@@ -76,7 +76,7 @@ def own_chunks(product: Product, tile: WarpgroupTile, rank: Any) -> tuple[Any, A
     total = math.prod(line_chunks(product))
     if tile.splits == 1:
         return 0, total
-    each = chunks_each(product, tile.splits)
+    each = tile.chunks_each
     first = ib.Bind(rank * each)
     return first, each if total % tile.splits == 0 else ib.Bind(ib.min(each, total - first))
 
