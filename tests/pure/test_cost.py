@@ -36,7 +36,7 @@ THREAD = (4, 4, 1)
 def costs(op: Operator, device: Device = H200, *, block: tuple[int, ...] = BLOCK,
           thread: tuple[int, ...] = THREAD, groups: int = 1, parts: int = 1) -> Costs:  # fmt: skip
     columns = (np.array([value]) for value in (thread, block, groups, 0, parts))
-    return contraction_costs(op, device, Candidates(*columns))
+    return contraction_costs(device, Candidates(op, *columns))
 
 
 def seconds(op: Operator, device: Device = H200, **tile: object) -> float:
@@ -176,10 +176,8 @@ def test_a_gather_is_no_smaller_than_its_tile() -> None:
 def sectors(
     op: Operator, block: tuple[int, ...], thread: tuple[int, ...], groups: int = 1
 ) -> float:
-    tiles = Candidates(
-        np.array([thread]), np.array([block]), np.array([groups]), np.array([0]), np.array([1])
-    )
-    return float(store_sectors(op, H200, tiles)[0])
+    columns = (np.array([value]) for value in (thread, block, groups, 0, 1))
+    return float(store_sectors(H200, Candidates(op, *columns))[0])
 
 
 def test_stores_of_neighbouring_threads_share_sectors() -> None:
@@ -214,21 +212,19 @@ def test_registers_of_a_block_fit(threads: int, sums: int, ahead: int) -> None:
 
 def test_conflicts_loads_and_padding_cost_time() -> None:
     op = matmul(1024, 1024, 1024)
-    tiles = Candidates(
-        np.array([THREAD]), np.array([BLOCK]), np.array([1]), np.array([0]), np.array([1])
-    )
+    columns = (np.array([value]) for value in (THREAD, BLOCK, 1, 0, 1))
+    tiles = Candidates(op, *columns)
     base = np.array([(16, 200, 0)]).T
     worse = [base + np.array([more]).T for more in ((64, 0, 0), (0, 4000, 0), (0, 0, 150_000))]
-    first = contraction_costs(op, H200, tiles, SharedReads(*base)).seconds[0]
+    first = contraction_costs(H200, tiles, SharedReads(*base)).seconds[0]
     for reads in worse:
-        assert contraction_costs(op, H200, tiles, SharedReads(*reads)).seconds[0] > first
+        assert contraction_costs(H200, tiles, SharedReads(*reads)).seconds[0] > first
 
 
 def test_narrow_elements_are_widened() -> None:
     wide, narrow = matmul(1024, 1024, 1024), matmul(1024, 1024, 1024, "float16")
-    tiles = Candidates(
-        np.array([THREAD]), np.array([BLOCK]), np.array([1]), np.array([0]), np.array([1])
-    )
+    columns = [np.array([value]) for value in (THREAD, BLOCK, 1, 0, 1)]
     reads = SharedReads(*np.array([(16, 200, 0)]).T)
-    found = [contraction_costs(op, H200, tiles, reads).seconds[0] for op in (narrow, wide)]
+    tiles = [Candidates(op, *columns) for op in (narrow, wide)]
+    found = [contraction_costs(H200, own, reads).seconds[0] for own in tiles]
     assert found[0] > found[1]

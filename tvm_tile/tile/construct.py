@@ -26,7 +26,6 @@ from tvm_tile.tile.cost import (
     Ints,
     SharedReads,
     contraction_costs,
-    staged_words,
 )
 from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
 from tvm_tile.tile.tile import near_ties, ranked
@@ -56,15 +55,15 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
     candidates = _candidates(operator, device)
     if not len(candidates.groups):
         return ()
-    first = contraction_costs(operator, device, candidates)
+    first = contraction_costs(device, candidates)
     # Ties keep the order of construction, so that the choice is the same on every machine.
     order = np.argsort(first.seconds, kind="stable")[: max(topk, _EXAMINED)]
     rows = order[np.isfinite(first.seconds[order])]
     # Layouts take a simulated warp to choose: only tiles that may win have theirs examined.
     examined = candidates.rows(rows)
-    reads = _shared_reads(operator, device, examined, first.footprint[rows])
-    costs = contraction_costs(operator, device, examined, reads)
-    plans = ranked(_plan(operator, examined, costs, row) for row in range(len(rows)))
+    reads = _shared_reads(device, examined, first.footprint[rows])
+    costs = contraction_costs(device, examined, reads)
+    plans = ranked(_plan(examined, costs, row) for row in range(len(rows)))
     return near_ties(plans, _NEAR_TIE, lambda plan: transfer_seconds(plan, device))[:topk]
 
 
@@ -80,17 +79,16 @@ def contraction_predictor(
     Returns:
         For a device that differs in rates and times only, seconds, shape (programs,).
     """
-    operator = programs[0].operator
     tiles = Candidates(
+        programs[0].operator,
         np.array([program.register.shape for program in programs], np.int64),
         np.array([program.shared.shape for program in programs], np.int64),
         np.array([program.groups for program in programs], np.int64),
         np.array([program.is_prefetched for program in programs], np.int64),
         np.array([program.parts for program in programs], np.int64),
     )
-    footprint = contraction_costs(operator, device, tiles).footprint
-    reads = _shared_reads(operator, device, tiles, footprint)
-    return lambda other: contraction_costs(operator, other, tiles, reads).seconds
+    reads = _shared_reads(device, tiles, contraction_costs(device, tiles).footprint)
+    return lambda other: contraction_costs(other, tiles, reads).seconds
 
 
 def transfer_seconds(plan: TilePlan, device: Device) -> float:
@@ -110,13 +108,11 @@ def transfer_seconds(plan: TilePlan, device: Device) -> float:
     return program.grid_size * program.steps * step + parts / device.l2_bandwidth
 
 
-def _shared_reads(
-    operator: Operator, device: Device, tiles: Candidates, footprint: Ints
-) -> SharedReads:
+def _shared_reads(device: Device, tiles: Candidates, footprint: Ints) -> SharedReads:
     """What the layouts that the kernels will have cost."""
     found = np.zeros((3, len(tiles.groups)), np.int64)
     for row in range(len(tiles.groups)):
-        layouts = staged_layouts(_program(operator, tiles, row), int(footprint[row]), device)
+        layouts = staged_layouts(_program(tiles, row), int(footprint[row]), device)
         found[:, row] = np.sum([(o.loads, o.wavefronts, o.padding) for o in layouts], axis=0)
     return SharedReads(*found)
 
@@ -139,25 +135,22 @@ def _candidates(operator: Operator, device: Device) -> Candidates:
         for groups in _GROUPS
     ]
     plain = Candidates.together(depths)
-    return _with_prefetching(operator, _with_parts(operator, device, plain))
+    return _with_prefetching(_with_parts(device, plain))
 
 
-def _with_parts(operator: Operator, device: Device, whole: Candidates) -> Candidates:
+def _with_parts(device: Device, whole: Candidates) -> Candidates:
     """Each tile as it is, and where its grid is small, with its longest sum split into parts.
 
     So many parts that every multiprocessor gets one block, or a few; each has several steps.
     """
-    if operator.write.tensor.element_size < 4:
+    if whole.operator.write.tensor.element_size < 4:
         return whole  # partial sums in global memory would round to half precision
-    columns = np.array([axis.is_reduce for axis in operator.axes])
-    extents = np.array([axis.extent for axis in operator.axes])
-    grid = np.prod(-(-extents[~columns] // whole.block[:, ~columns]), axis=1)
-    place = longest_reduce_axis(operator)
-    steps = -(-extents[columns][place] // whole.block[:, columns][:, place])
+    longest = np.flatnonzero(~whole.is_spatial)[longest_reduce_axis(whole.operator)]
+    steps = -(-whole.extents[longest] // whole.block[:, longest])
     found = [whole]
     before = whole.parts
     for blocks in _BLOCKS_OF_PARTS:
-        wanted = np.minimum(blocks * device.multi_processor_count // grid, _MAX_PARTS)
+        wanted = np.minimum(blocks * device.multi_processor_count // whole.grid, _MAX_PARTS)
         each = np.maximum(-(-steps // np.maximum(wanted, 1)), _LEAST_STEPS)
         parts = -(-steps // each)
         rows = np.flatnonzero((parts > before) & (whole.groups == 1))
@@ -166,14 +159,11 @@ def _with_parts(operator: Operator, device: Device, whole: Candidates) -> Candid
     return Candidates.together(found)
 
 
-def _with_prefetching(operator: Operator, plain: Candidates) -> Candidates:
+def _with_prefetching(plain: Candidates) -> Candidates:
     """Each tile as it is, and once more with its operands loaded a step ahead."""
-    columns = np.array([axis.is_reduce for axis in operator.axes])
-    depth = np.array([axis.extent for axis in operator.axes])[columns]
-    chunks = plain.block[:, columns].copy()
-    chunks[:, longest_reduce_axis(operator)] *= plain.groups
-    has_steps = np.any(chunks < depth, axis=1)
-    rows = np.flatnonzero(has_steps & (staged_words(operator, plain) <= _MAX_PREFETCHED))
+    summed = ~plain.is_spatial
+    has_steps = np.any(plain.staged[:, summed] < plain.extents[summed], axis=1)
+    rows = np.flatnonzero(has_steps & (plain.staged_words <= _MAX_PREFETCHED))
     every = np.concatenate([np.arange(len(plain.groups)), rows])
     both = plain.rows(every)
     return replace(both, prefetched=(np.arange(len(every)) >= len(plain.groups)).astype(np.int64))
@@ -189,30 +179,23 @@ def _with_depth(
 ) -> Candidates:
     """The tiles for which this depth of a step and this number of groups make sense."""
     longest = operator.reduce_axes[longest_reduce_axis(operator)]
-    extents = np.array([axis.extent for axis in operator.spatial_axes], np.int64)
-    accumulators = np.prod(thread, axis=1)
-    threads = np.prod(block, axis=1) // accumulators * groups
-    grid = np.prod(-(-extents // block), axis=1)
-    kept = (threads >= _MIN_THREADS) & (threads <= _MAX_THREADS)
-    kept &= math.prod(chunk.values()) * accumulators <= _MAX_UNROLLED
+    columns = np.array([not axis.is_reduce for axis in operator.axes])
+    one, whole = np.ones(len(thread), np.int64), np.ones((len(thread), len(columns)), np.int64)
+    tiles = Candidates(operator, whole, whole.copy(), groups * one, 0 * one, one)
+    tiles.thread[:, columns], tiles.block[:, columns] = thread, block
+    tiles.block[:, ~columns] = [chunk[axis.name] for axis in operator.reduce_axes]
+    kept = (tiles.threads >= _MIN_THREADS) & (tiles.threads <= _MAX_THREADS)
+    kept &= math.prod(chunk.values()) * tiles.accumulators <= _MAX_UNROLLED
     if groups > 1:
         # Groups are for grids too small to fill the device; each needs whole chunks.
-        kept &= grid <= 2 * device.multi_processor_count
+        kept &= tiles.grid <= 2 * device.multi_processor_count
         kept &= longest.extent % (chunk[longest.name] * groups) == 0
-    count = int(kept.sum())
-    columns = np.array([not axis.is_reduce for axis in operator.axes])
-    full_thread = np.ones((count, len(operator.axes)), np.int64)
-    full_block = np.ones((count, len(operator.axes)), np.int64)
-    full_thread[:, columns] = thread[kept]
-    full_block[:, columns] = block[kept]
-    full_block[:, ~columns] = [chunk[axis.name] for axis in operator.reduce_axes]
-    one = np.ones(count, np.int64)
-    return Candidates(full_thread, full_block, groups * one, 0 * one, one)
+    return tiles.rows(kept)
 
 
-def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
+def _program(candidates: Candidates, row: int) -> RProgram:
     return RProgram(
-        operator,
+        candidates.operator,
         RTile(tuple(int(extent) for extent in candidates.thread[row])),
         RTile(tuple(int(extent) for extent in candidates.block[row])),
         int(candidates.groups[row]),
@@ -221,9 +204,9 @@ def _program(operator: Operator, candidates: Candidates, row: int) -> RProgram:
     )
 
 
-def _plan(operator: Operator, candidates: Candidates, costs: Costs, row: int) -> TilePlan:
+def _plan(candidates: Candidates, costs: Costs, row: int) -> TilePlan:
     return TilePlan(
-        *(_program(operator, candidates, row), float(costs.traffic[row]), float(costs.waves[row])),
+        *(_program(candidates, row), float(costs.traffic[row]), float(costs.waves[row])),
         shared_bytes=int(costs.footprint[row]),
         registers=int(costs.registers[row]),
         seconds=float(costs.seconds[row]),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +37,10 @@ SECTOR = 32  # bytes a cache moves at once
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Tiles to rank, one a row.
+    """Tiles of an operator to rank, one a row.
 
     Attributes:
+        operator: what is computed.
         thread: extents of a thread's tile, shape (candidates, axes); one on reduce axes.
         block: extents of a block's tile; on reduce axes, of one group's chunk.
         groups: groups of threads that share the reduction, shape (candidates,).
@@ -47,21 +49,71 @@ class Candidates:
             adds their sums, shape (candidates,).
     """
 
+    operator: Operator
     thread: Ints
     block: Ints
     groups: Ints
     prefetched: Ints
     parts: Ints
 
-    def rows(self, chosen: Ints) -> Candidates:
-        """Some of them."""
-        return Candidates(*(column[chosen] for column in self._columns))
+    @property
+    def is_spatial(self) -> npt.NDArray[np.bool_]:
+        """Which axes the output has, shape (axes,)."""
+        return np.array([not axis.is_reduce for axis in self.operator.axes])
+
+    @property
+    def extents(self) -> Ints:
+        """Of the operator's axes, shape (axes,)."""
+        return np.array([axis.extent for axis in self.operator.axes])
+
+    @property
+    def outputs(self) -> Ints:
+        """Sums of a block, shape (candidates,), as is what follows."""
+        return np.asarray(np.prod(self.block[:, self.is_spatial], axis=1))
+
+    @property
+    def accumulators(self) -> Ints:
+        """Sums of a thread."""
+        return np.asarray(np.prod(self.thread[:, self.is_spatial], axis=1))
+
+    @property
+    def threads(self) -> Ints:
+        """Threads of a block."""
+        return self.groups * (self.outputs // self.accumulators)
+
+    @property
+    def grid(self) -> Ints:
+        """Blocks of all parts."""
+        spatial = self.is_spatial
+        tiles = np.prod(-(-self.extents[spatial] // self.block[:, spatial]), axis=1)
+        return np.asarray(self.parts * tiles)
+
+    @property
+    def staged(self) -> Ints:
+        """Extents of what lies in shared memory at a time, with all groups' chunks."""
+        staged: Ints = self.block.copy()
+        longest = np.flatnonzero(~self.is_spatial)[longest_reduce_axis(self.operator)]
+        staged[:, longest] *= self.groups
+        return staged
+
+    @property
+    def staged_words(self) -> Ints:
+        """Registers in which one thread holds its share of a step's operands."""
+        words: Ints = np.zeros(len(self.groups), np.int64)
+        for read in self.operator.reads:
+            size = elements(read, self.operator, self.staged) * read.tensor.element_size
+            words += -(-size // (4 * self.threads))
+        return words
+
+    def rows(self, chosen: npt.NDArray[Any]) -> Candidates:
+        """Some of them, by their numbers or by whether they are chosen."""
+        return Candidates(self.operator, *(column[chosen] for column in self._columns))
 
     @classmethod
     def together(cls, several: Sequence[Candidates]) -> Candidates:
         """All of ``several``, one or more, in their order."""
         columns = zip(*(candidates._columns for candidates in several), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
+        return cls(several[0].operator, *(np.concatenate(column) for column in columns))
 
     @property
     def _columns(self) -> tuple[Ints, ...]:
@@ -182,15 +234,16 @@ def sectors_touched(addresses: Ints, size: int) -> Floats:
     return np.asarray(1 + crossed / len(places))
 
 
-def store_sectors(operator: Operator, device: Device, tiles: Candidates) -> Floats:
+def store_sectors(device: Device, tiles: Candidates) -> Floats:
     """Sectors that all warps' stores of the output write, shape (candidates,).
 
     Threads store their own tiles, a vector at a time: neighbouring threads' elements lie a tile
     apart. Where groups of threads share the reduction, all store neighbouring elements.
     """
+    operator = tiles.operator
     write, axes = operator.write, operator.spatial_axes
     size = write.tensor.element_size
-    columns = [i for i, axis in enumerate(operator.axes) if not axis.is_reduce]
+    columns = np.flatnonzero(tiles.is_spatial)
     stride = dict.fromkeys((axis.name for axis in axes), 0) | write.strides
     rest = np.arange(device.warp_size)[None, :]
     address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
@@ -219,40 +272,33 @@ def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
     return np.array([lengths[int(extent)] for extent in thread], np.int64)
 
 
-def contraction_costs(
-    operator: Operator, device: Device, tiles: Candidates, reads: SharedReads | None = None
-) -> Costs:
+def contraction_costs(device: Device, tiles: Candidates, reads: SharedReads | None = None) -> Costs:
     """Predict each candidate for a matrix product or convolution staged in shared memory."""
-    spatial = np.array([not axis.is_reduce for axis in operator.axes])
-    extent = np.array([axis.extent for axis in operator.axes])
-    staged = _staged(operator, tiles)
-    outputs = np.prod(tiles.block[:, spatial], axis=1)
-    accumulators = np.prod(tiles.thread[:, spatial], axis=1)
-    threads = tiles.groups * (outputs // accumulators)
-    grid = tiles.parts * np.prod(-(-extent[spatial] // tiles.block[:, spatial]), axis=1)
-    counts = -(-extent[~spatial] // staged[:, ~spatial])
+    operator, staged, grid, threads = tiles.operator, tiles.staged, tiles.grid, tiles.threads
+    summed = ~tiles.is_spatial
+    counts = -(-tiles.extents[summed] // staged[:, summed])
     longest = longest_reduce_axis(operator)
     counts[:, longest] = -(-counts[:, longest] // tiles.parts)
     steps = np.prod(counts, axis=1)
 
     # Partial sums of the groups, and their total on its way to global memory.
-    footprint = np.where(tiles.groups > 1, outputs * (tiles.groups + 1) * 4, 0)
+    footprint = np.where(tiles.groups > 1, tiles.outputs * (tiles.groups + 1) * 4, 0)
     for read in operator.reads:
         footprint = footprint + elements(read, operator, staged) * read.tensor.element_size
-    ahead = np.where(tiles.prefetched > 0, staged_words(operator, tiles), 0)
-    registers = compiled_registers(device, threads, accumulators, ahead)
-    reads = reads or _reads_without_conflicts(operator, device, tiles, threads)
+    ahead = np.where(tiles.prefetched > 0, tiles.staged_words, 0)
+    registers = compiled_registers(device, threads, tiles.accumulators, ahead)
+    reads = reads or _reads_without_conflicts(device, tiles)
     given = given_registers(device, registers)
     occupied = occupancy(device, threads, given, footprint + reads.padding)
 
-    times, step = device.times.contraction, _StepModel(operator, device, tiles, reads)
+    times, step = device.times.contraction, _StepModel(device, tiles, reads)
     slots = np.maximum(1, device.multi_processor_count * occupied)
     full, rest = grid // slots, grid % slots
     cycles = times.start_cycles + full * steps * step.cycles(occupied)
     cycles = cycles + np.where(
         rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
     )
-    stored = tiles.parts * store_sectors(operator, device, tiles) * SECTOR
+    stored = tiles.parts * store_sectors(device, tiles) * SECTOR
     working = cycles / clock(device) + stored / (device.l2_bandwidth * times.store_share)
 
     size = operator.write.tensor.size
@@ -284,37 +330,13 @@ def least_contraction_seconds(products: int, device: Device) -> float:
     return cycles / clock(device) + device.launch_latency
 
 
-def staged_words(operator: Operator, tiles: Candidates) -> Ints:
-    """Registers in which one thread holds its share of a step's operands."""
-    spatial = np.array([not axis.is_reduce for axis in operator.axes])
-    tile_threads = np.prod(tiles.block[:, spatial] // tiles.thread[:, spatial], axis=1)
-    staged = _staged(operator, tiles)
-    words: Ints = np.zeros(len(tiles.groups), np.int64)
-    for read in operator.reads:
-        size = elements(read, operator, staged) * read.tensor.element_size
-        words += -(-size // (4 * tiles.groups * tile_threads))
-    return words
-
-
-def _staged(operator: Operator, tiles: Candidates) -> Ints:
-    """Extents of what lies in shared memory at a time: with all groups' chunks."""
-    reduce = np.flatnonzero([axis.is_reduce for axis in operator.axes])
-    staged: Ints = tiles.block.copy()
-    staged[:, reduce[longest_reduce_axis(operator)]] *= tiles.groups
-    return staged
-
-
-def _reads_without_conflicts(
-    operator: Operator, device: Device, tiles: Candidates, threads: Ints
-) -> SharedReads:
+def _reads_without_conflicts(device: Device, tiles: Candidates) -> SharedReads:
     """A load and a wavefront for each word that a thread reads or a warp stores."""
-    reduce = np.array([axis.is_reduce for axis in operator.axes])
-    chunk = np.where(reduce, tiles.block, tiles.thread)
-    staged = _staged(operator, tiles)
+    operator, chunk = tiles.operator, np.where(tiles.is_spatial, tiles.thread, tiles.block)
     loads = sum(elements(read, operator, chunk) for read in operator.reads)
-    stored = sum(elements(read, operator, staged) for read in operator.reads)
-    wavefronts = -(-threads // device.warp_size) * loads + stored // device.warp_size
-    return SharedReads(np.asarray(loads), np.asarray(wavefronts), np.zeros_like(threads))
+    stored = sum(elements(read, operator, tiles.staged) for read in operator.reads)
+    wavefronts = -(-tiles.threads // device.warp_size) * loads + stored // device.warp_size
+    return SharedReads(np.asarray(loads), np.asarray(wavefronts), np.zeros_like(tiles.threads))
 
 
 def _converted(operator: Operator, chunk: Ints) -> Ints:
@@ -329,18 +351,13 @@ def _converted(operator: Operator, chunk: Ints) -> Ints:
 class _StepModel:
     """Cycles of one barrier-to-barrier step, given how many blocks share a multiprocessor."""
 
-    def __init__(
-        self, operator: Operator, device: Device, tiles: Candidates, reads: SharedReads
-    ) -> None:
+    def __init__(self, device: Device, tiles: Candidates, reads: SharedReads) -> None:
         self.times = times = device.times.contraction
-        reduce = np.array([axis.is_reduce for axis in operator.axes])
-        staged = _staged(operator, tiles)
-        depth = np.prod(tiles.block[:, reduce], axis=1)
-        accumulators = np.prod(tiles.thread[:, ~reduce], axis=1)
-        outputs = np.prod(tiles.block[:, ~reduce], axis=1)
-        self.warps = -(-tiles.groups * (outputs // accumulators) // device.warp_size)
-        converted = _converted(operator, np.where(reduce, tiles.block, tiles.thread))
-        slots = accumulators * arithmetic_slots(device) + times.lost_slots
+        operator, staged = tiles.operator, tiles.staged
+        depth = np.prod(tiles.block[:, ~tiles.is_spatial], axis=1)
+        self.warps = -(-tiles.threads // device.warp_size)
+        converted = _converted(operator, np.where(tiles.is_spatial, tiles.thread, tiles.block))
+        slots = tiles.accumulators * arithmetic_slots(device) + times.lost_slots
         work = slots * depth + reads.loads + converted
         self.instructions = work / times.issue_share
         self.wavefronts = reads.wavefronts * times.wavefront_cycles
