@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 
 
 @functools.cache
@@ -63,6 +64,13 @@ class AffineIndex:
         """The factor of ``axis``; zero if the index does not depend on it."""
         return dict(self.terms).get(axis, 0)
 
+    def along(self, axes: Container[str]) -> AffineIndex:
+        """The index without the terms of all other axes than these.
+
+        The others stay at zero, which is all that an axis of one element has.
+        """
+        return replace(self, terms=tuple(term for term in self.terms if term[0] in axes))
+
     def span(self, tile: dict[str, int]) -> int:
         """Distinct positions, at most, when each axis runs over ``tile[axis]`` values."""
         return 1 + sum(abs(c) * (tile.get(axis, 1) - 1) for axis, c in self.terms)
@@ -85,6 +93,23 @@ class Access:
     def is_exact(self) -> bool:
         """Whether every index is an affine form."""
         return all(index.is_exact for index in self.indices)
+
+    def along(self, axes: Container[str]) -> Access:
+        """The access without the terms of all other axes than these.
+
+        It touches what the whole one does while the others stay at zero.
+        """
+        return replace(self, indices=tuple(index.along(axes) for index in self.indices))
+
+    def renamed(self, names: Mapping[str, str]) -> Access:
+        """The access with other names of all axes.
+
+        Args:
+            names: of each axis, the name that it had and the one that it gets.
+        """
+        terms = (tuple((names[axis], c) for axis, c in index.terms) for index in self.indices)
+        indices = zip(self.indices, terms, strict=True)
+        return replace(self, indices=tuple(replace(old, terms=own) for old, own in indices))
 
     def region(self, tile: dict[str, int]) -> tuple[int, ...]:
         """Extents of what is touched when each axis runs over ``tile[axis]`` values."""
@@ -143,6 +168,29 @@ class Operator:
         return tuple(axis for axis in self.axes if axis.is_reduce)
 
     @property
+    def extents(self) -> dict[str, int]:
+        """Names of all axes, and their extents, in the order of the loops."""
+        return {axis.name: axis.extent for axis in self.axes}
+
+    @property
+    def long_axes(self) -> frozenset[str]:
+        """Names of the axes of several elements.
+
+        The others have one value only, zero, so what depends on them alone is constant.
+        """
+        return frozenset(axis.name for axis in self.axes if axis.extent > 1)
+
+    @property
+    def outputs(self) -> int:
+        """Values of all spatial axes together: sums, where something is summed."""
+        return math.prod(axis.extent for axis in self.spatial_axes)
+
+    @property
+    def depth(self) -> int:
+        """Values of all summed axes together; one, where nothing is summed."""
+        return math.prod(axis.extent for axis in self.reduce_axes)
+
+    @property
     def sliding_axes(self) -> frozenset[str]:
         """Spatial axes that move a window: they share an index with a summed axis."""
         reduce = {axis.name for axis in self.reduce_axes if axis.extent > 1}
@@ -167,9 +215,8 @@ class Operator:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least: each input and the output once."""
-        extents = {axis.name: axis.extent for axis in self.axes}
         accesses = (*{read.tensor: read for read in self.reads}.values(), self.write)
-        return sum(a.elements(extents) * a.tensor.element_size for a in accesses)
+        return sum(a.elements(self.extents) * a.tensor.element_size for a in accesses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +254,10 @@ class TileGraph:
         inputs = set(self.inputs)
         touched: dict[Tensor, dict[tuple[int, ...], int]] = {tensor: {} for tensor in inputs}
         for op in self.operators:
-            extents = {axis.name: axis.extent for axis in op.axes}
             for a in op.reads:
                 if a.tensor in inputs:
                     start = tuple(index.offset for index in a.indices)
-                    size = a.elements(extents) * a.tensor.element_size
+                    size = a.elements(op.extents) * a.tensor.element_size
                     known = touched[a.tensor]
                     known[start] = max(known.get(start, 0), size)
         read = sum(min(sum(sizes.values()), tensor.size) for tensor, sizes in touched.items())

@@ -109,11 +109,7 @@ def _output(after: SBlock, operator: Operator) -> Access:
     names = {
         own.name: axis.name for own, axis in zip(found.axes, operator.spatial_axes, strict=True)
     }
-    indices = tuple(
-        replace(index, terms=tuple((names[own], factor) for own, factor in index.terms))
-        for index in found.write.indices
-    )
-    return replace(found.write, indices=indices)
+    return found.write.renamed(names)
 
 
 def sources_of(blocks: Blocks) -> tuple[Access | None, ...]:

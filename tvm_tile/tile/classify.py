@@ -17,8 +17,7 @@ def is_contraction(operator: Operator) -> bool:
     """
     if not is_product(operator):
         return False
-    depth = math.prod(axis.extent for axis in operator.reduce_axes)
-    return min(_reuse(operator)) >= 4 or depth > _WINDOW
+    return min(_reuse(operator)) >= 4 or operator.depth > _WINDOW
 
 
 def is_product(operator: Operator) -> bool:
@@ -26,8 +25,7 @@ def is_product(operator: Operator) -> bool:
     with short ones of its own, as attention's step by one position has it."""
     if len(operator.reads) != 2 or not operator.reduce_axes:
         return False
-    depth = math.prod(axis.extent for axis in operator.reduce_axes)
-    return depth >= 4 and max(_reuse(operator)) >= 4
+    return operator.depth >= 4 and max(_reuse(operator)) >= 4
 
 
 def _reuse(operator: Operator) -> list[int]:
@@ -44,10 +42,9 @@ def is_window(operator: Operator) -> bool:
 
     Also a short sum whose elements are far apart, so that neighbouring threads read neighbours.
     """
-    depth = math.prod(axis.extent for axis in operator.reduce_axes)
-    if depth > _WINDOW:
+    if operator.depth > _WINDOW:
         return False
-    if depth <= _FEW:
+    if operator.depth <= _FEW:
         # Too little to share among threads. (Of several at one element TVM would hear only some.)
         return True
     reduce = {axis.name for axis in operator.reduce_axes}

@@ -70,8 +70,7 @@ def find_divisions(stages: Sequence[Operator]) -> Mapping[str, tuple[tuple[int, 
 
 
 def _divided(op: Operator, access: Access) -> tuple[tuple[int, ...], ...]:
-    extents = {axis.name: axis.extent for axis in op.axes}
-    found = []
+    extents, found = op.extents, list[tuple[int, ...]]()
     for index, size in zip(access.indices, access.tensor.shape, strict=True):
         terms = [(factor, extents[name]) for name, factor in index.terms if extents[name] > 1]
         own = tuple(extent for _, extent in sorted(terms, reverse=True))

@@ -257,8 +257,7 @@ def _register_tiles(operator: Operator) -> Iterator[dict[str, int]]:
         candidates = [a for a in operator.spatial_axes if a.name == inner]
     choices = [_thread_extents(axis) for axis in candidates]
     # One output a thread wastes shared reads, unless there is too little work to share out.
-    outputs = math.prod(axis.extent for axis in operator.spatial_axes)
-    least = 4 if outputs >= 1 << 14 else 1
+    least = 4 if operator.outputs >= 1 << 14 else 1
     for extents in itertools.product(*choices):
         if least <= math.prod(extents) <= _MAX_ACCUMULATORS:
             yield base | dict(zip((a.name for a in candidates), extents, strict=True))

@@ -257,7 +257,7 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
         widest = math.gcd(axes[-1].extent, VECTOR_BYTES // size)
         vector = np.gcd(_runs(operator, axes[-1].name, tiles.thread[:, columns[-1]]), widest)
     touched = sectors_touched(address * size, size)
-    outputs = math.prod(axis.extent for axis in axes)
+    outputs = operator.outputs
     apart = outputs / vector / device.warp_size * touched
     together = outputs * size / SECTOR * coalescing(write, operator, tiles.block)
     return np.where(tiles.groups > 1, together, apart)

@@ -118,8 +118,7 @@ def find_matvec(operator: Operator, device: Device) -> Matvec | None:
 
 def _is_plain(read: Access, operator: Operator) -> bool:
     """Whether every dimension is walked along one axis of its own, from the start."""
-    long = {axis.name for axis in operator.axes if axis.extent > 1}
-    terms = [[term for term in index.terms if term[0] in long] for index in read.indices]
+    terms = [index.terms for index in read.along(operator.long_axes).indices]
     axes = [axis for own in terms for axis, _ in own]
     return (
         read.is_exact
@@ -137,8 +136,7 @@ def extent_of(operator: Operator, places: tuple[int, ...]) -> int:
 
 
 def _bytes(read: Access, operator: Operator) -> int:
-    extents = {axis.name: axis.extent for axis in operator.axes}
-    return read.elements(extents) * read.tensor.element_size
+    return read.elements(operator.extents) * read.tensor.element_size
 
 
 def vector_along(read: Access, axis: Axis, operator: Operator) -> int:
@@ -201,14 +199,8 @@ def _in_terms_of(like: Operator, operator: Operator, product: Matvec) -> Matvec 
         replace(own, name=other.name) == other for own, other in pairs
     )
 
-    def renamed(access: Access) -> Access:
-        indices = tuple(
-            replace(index, terms=tuple((names[axis], c) for axis, c in index.terms))
-            for index in access.indices
-        )
-        return replace(access, indices=indices)
-
-    own, other = renamed(operator.write), like.write
+    own, other = operator.write.renamed(names), like.write
     if not is_alike or own.indices != other.indices or own.tensor.dtype != other.tensor.dtype:
         return None
-    return replace(product, streamed=renamed(product.streamed), reused=renamed(product.reused))
+    streamed, reused = (read.renamed(names) for read in (product.streamed, product.reused))
+    return replace(product, streamed=streamed, reused=reused)

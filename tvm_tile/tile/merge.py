@@ -119,8 +119,7 @@ def _pair_at(op: Operator, access: Access, dimension: int) -> Pair | None:
 
     Both are of the output, or both are summed.
     """
-    extents = {axis.name: axis.extent for axis in op.axes}
-    found = []
+    extents, found = op.extents, list[str]()
     for place in (dimension, dimension + 1):
         index, size = access.indices[place], access.tensor.shape[place]
         terms = [(name, coefficient) for name, coefficient in index.terms if extents[name] > 1]

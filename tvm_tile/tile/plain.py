@@ -72,7 +72,7 @@ def construct_plain(
         device: what the tiles are for.
         between: bytes of the widest number that it computes with on the way.
     """
-    points = math.prod(axis.extent for axis in operator.spatial_axes)
+    points = operator.outputs
     # TVM computes in vectors, too, and has no constants in longer ones.
     widest = math.gcd(flat_vector_elements(operator), VECTOR_BYTES // between)
     vector = widest

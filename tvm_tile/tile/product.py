@@ -135,9 +135,9 @@ def find_product(operator: Operator) -> Product | None:
         [axis for axis in operator.spatial_axes if axis.name in used[i] - used[1 - i]]
         for i in range(2)
     ]
-    extents = {axis.name: axis.extent for axis in operator.axes}
     operands = [
-        _operand(read, own, depth, extents) for read, own in zip(operator.reads, free, strict=True)
+        _operand(read, own, depth, operator.extents)
+        for read, own in zip(operator.reads, free, strict=True)
     ]
     if operator.write.contiguous_axis in used[0] - used[1]:
         operands.reverse()
@@ -232,18 +232,13 @@ def _seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
 
 def _without_units(operator: Operator) -> Operator:
     """An operator without its axes of one element, whose only value is zero."""
-    long = {axis.name for axis in operator.axes if axis.extent > 1}
-
-    def reduced(access: Access) -> Access:
-        indices = tuple(
-            replace(index, terms=tuple(term for term in index.terms if term[0] in long))
-            for index in access.indices
-        )
-        return replace(access, indices=indices)
-
-    axes = tuple(axis for axis in operator.axes if axis.name in long)
-    reads = tuple(map(reduced, operator.reads))
-    return replace(operator, axes=axes, reads=reads, write=reduced(operator.write))
+    long = operator.long_axes
+    return replace(
+        operator,
+        axes=tuple(axis for axis in operator.axes if axis.name in long),
+        reads=tuple(read.along(long) for read in operator.reads),
+        write=operator.write.along(long),
+    )
 
 
 def _depth(operator: Operator) -> Axis | None:

@@ -78,11 +78,6 @@ def _with_registers(tile: ReduceTile, device: Device) -> ReduceTile:
     return replace(tile, registers=registers)
 
 
-def _counts(operator: Operator) -> tuple[int, int]:
-    outputs = math.prod(axis.extent for axis in operator.spatial_axes)
-    return outputs, math.prod(axis.extent for axis in operator.reduce_axes)
-
-
 def _memory_seconds(operator: Operator, device: Device) -> float:
     compute = operator.total_flops / device.flops("float32")
     return max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
@@ -103,7 +98,7 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
 
     The best tile comes first; the others vary the sums of a thread and the threads of a block.
     """
-    outputs, depth = _counts(operator)
+    outputs, depth = operator.outputs, operator.depth
     last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
     per_thread = 1
     if last and depth > 1:
@@ -141,7 +136,7 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
 
     The best tile comes first; the others have more or fewer threads an output.
     """
-    outputs, depth = _counts(operator)
+    outputs, depth = operator.outputs, operator.depth
     largest = max(operator.reads, key=lambda read: read.tensor.size)
     contiguous = largest.contiguous_axis
     spatial = {axis.name for axis in operator.spatial_axes if axis.extent > 1}
@@ -182,7 +177,7 @@ def _in_parts(
     The best of those with the first one's threads comes first.
     """
     best, *others = (replace(t, seconds=_busy_seconds(t, operator, device)) for t in tiles)
-    _, depth = _counts(operator)
+    depth = operator.depth
     numbers = [
         n
         for n in range(2, 2 * device.multi_processor_count)

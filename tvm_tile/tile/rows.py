@@ -60,15 +60,14 @@ def construct_rows(
     same with one row a block.
     """
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
-    written = math.prod(axis.extent for axis in output.axes) // rows
-    length = max(written, *(math.prod(a.extent for a in op.reduce_axes) for op in reductions))
+    length = max(output.points // rows, *(op.depth for op in reductions))
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
     traffic = output.traffic + max(op.traffic for op in reductions)
     seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
     stage = device.times.rows.stage_cycles / device.clock
     latency = stage * (len(reductions) + 1)
     predicted = max(seconds, latency) + device.launch_latency
-    if any(math.prod(axis.extent for axis in op.reduce_axes) == 1 for op in reductions):
+    if any(op.depth == 1 for op in reductions):
         # Of a sum of one element TVM tells one thread only, not those that share the row.
         return (RowTile(rows, 64, 1, seconds=predicted, are_neighbours=True),)
     if _rows_are_neighbours(reductions) and rows >= device.warp_size:

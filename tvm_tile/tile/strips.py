@@ -67,8 +67,7 @@ def construct_strips(
 def _tiles(
     operator: Operator, window: Window, vectors: Vectors, device: Device
 ) -> Iterator[WindowTile]:
-    extents = {axis.name: axis.extent for axis in operator.spatial_axes}
-    depth = math.prod(axis.extent for axis in operator.reduce_axes)
+    extents = operator.extents
     along = extents[window.axis]
     # About equal shares of the axis. Windows with gaps share no rows with their neighbours.
     strips = {-(-along // count) for count in range(1, along + 1)} if window.dilation == 1 else {1}
@@ -78,7 +77,7 @@ def _tiles(
     for strip in sorted(strips):
         for columns in _COLUMNS if window.column else (1,):
             tile = WindowTile(operator, window, strip, columns, _FEW_THREADS, vectors)
-            is_long = tile.outputs > 1 and tile.outputs * depth > _MAX_UNROLLED
+            is_long = tile.outputs > 1 and tile.outputs * operator.depth > _MAX_UNROLLED
             if is_long or columns > extents.get(window.column, 1):
                 continue
             yield from _blocks(tile, device)
@@ -93,7 +92,6 @@ def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
 def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     """The slowest of memory, the caches, issue and latency counts most."""
     operator, times = tile.operator, device.times.window
-    depth = math.prod(axis.extent for axis in operator.reduce_axes)
     outputs, vector = tile.outputs, tile.vectors.count
     others = [read for read in operator.reads if read not in tile.window.reads]
     fixed = _loads(tile, others)
@@ -107,7 +105,7 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     loads = sum(count for _, count in moving) / vector + sum(count for _, count in fixed)
     widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
     tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
-    slots = outputs * (depth * arithmetic_slots(device) + times.store_slots / vector)
+    slots = outputs * (operator.depth * arithmetic_slots(device) + times.store_slots / vector)
     slots = slots + loads * times.load_slots + times.start_slots
     slots += outputs * times.division_slots if tile.stores_late else 0
     slots += tested * times.test_slots + widened * times.convert_slots
@@ -138,8 +136,8 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
 
 def _loads(tile: WindowTile, reads: tuple[Access, ...] | list[Access]) -> list[tuple[Access, int]]:
     """How many elements of each access a thread reads."""
-    own = {axis.name: tile.own(axis.name) for axis in tile.operator.spatial_axes}
-    own |= {axis.name: axis.extent for axis in tile.operator.reduce_axes}
+    spatial = {axis.name: tile.own(axis.name) for axis in tile.operator.spatial_axes}
+    own = tile.operator.extents | spatial
     rows = sum(bool(tile.taps(row)) for row in range(tile.rows))
     lines = {line.read: math.prod(line.extents) * rows for line in tile.lines}
     return [(read, lines.get(read) or read.elements(own)) for read in reads]
@@ -189,9 +187,8 @@ def _cached(tile: WindowTile, traffic: int, device: Device) -> float:
     again = shared / together if together < strips else 0.0
     once = traffic - tile.operator.write.tensor.size
     read = once + again * sum(min(read.tensor.size, traffic) for read in tile.window.reads)
-    outputs = math.prod(axis.extent for axis in axes)
     vector = tile.vectors.count
-    warps = outputs / vector / device.warp_size
+    warps = tile.operator.outputs / vector / device.warp_size
     stored = warps * _sectors(tile, tile.operator.write, vector, device) * SECTOR
     times = device.times.window
     return read / times.cache_share + stored / times.store_share

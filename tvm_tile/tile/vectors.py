@@ -70,7 +70,6 @@ def vectors_of(
 
 def _lane(access: Access | None, axis: str, operator: Operator) -> tuple[AffineIndex, int] | None:
     """Index and extent of the innermost dimension of ``access``, if ``axis`` runs through it."""
-    extents = {a.name: a.extent for a in operator.axes}
     if access is None or access.tensor.dtype == "bool" or not access.is_exact:
         return None
     inner = [
@@ -81,6 +80,6 @@ def _lane(access: Access | None, axis: str, operator: Operator) -> tuple[AffineI
     if not inner or any(index.coefficient(axis) for index, _ in inner[:-1]):
         return None
     index, extent = inner[-1]
-    moved = {name for name, _ in index.terms if extents[name] > 1} - {axis}
+    moved = {name for name, _ in index.terms} & operator.long_axes - {axis}
     is_alone = moved <= {a.name for a in operator.reduce_axes}
     return (index, extent) if index.coefficient(axis) > 0 and is_alone else None

@@ -163,7 +163,6 @@ def window_of(operator: Operator) -> Window | None:
 
     ``None`` too where windows share nothing: a simpler kernel does as well there.
     """
-    depth = math.prod(axis.extent for axis in operator.reduce_axes)
     reduce = {axis.name for axis in operator.reduce_axes}
     reads = tuple(
         read
@@ -171,7 +170,7 @@ def window_of(operator: Operator) -> Window | None:
         if any(_moves(index, operator.sliding_axes, reduce) for index in read.indices)
     )
     names = [read.tensor.name for read in operator.reads]
-    if depth > _MAX_WINDOW or any(names.count(read.tensor.name) > 1 for read in reads):
+    if operator.depth > _MAX_WINDOW or any(names.count(read.tensor.name) > 1 for read in reads):
         return None
     if not all(read.is_exact and _is_rising(read) for read in reads):
         return None
