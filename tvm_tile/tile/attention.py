@@ -22,7 +22,7 @@ from tvm_tile.device.core_times import CoreAttentionTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.tile.chain import Chain
 from tvm_tile.tile.cost import SCHEDULERS
-from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_seconds
+from tvm_tile.tile.key_walk import fill_cycles, waiting_cycles, walk_seconds
 from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rounds import WalkingTile
 from tvm_tile.tile.tile import ranked
@@ -121,7 +121,7 @@ def _tile(
         across=across,
         depth=depth,
         columns=columns,
-        rounds=one_round(chain, (rows, keys)),
+        rounds=chain.rounds((rows, keys)),
     )
     operands = (rows + keys) * tile.depth_pitch + keys * columns
     shared = (operands + rows * (tile.key_pitch + across)) * _FLOAT

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
-from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
+from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product, find_product
@@ -72,6 +72,17 @@ class Chain:
         sizes = zip(values.indices, values.tensor.shape, strict=True)
         end = next((i.offset, extent) for i, extent in sizes if i.coefficient(self.keys.name))
         return end[0] + self.keys.extent >= end[1]
+
+    def rounds(self, size: tuple[int, int], most: int | None = None) -> Rounds:
+        """Blocks' turns through tiles of so many rows, which walk through tiles of so many keys.
+
+        Args:
+            size: rows and keys of a tile.
+            most: blocks; ``None``: one for each tile of rows of each batch.
+        """
+        lengths = self.band.kept_tiles((self.first.left.extent, self.keys.extent), size)
+        items = len(lengths) * self.first.batches
+        return Rounds(lengths, self.first.batches, min(items, most or items))
 
     @property
     def flops(self) -> int:
@@ -148,7 +159,7 @@ def with_axes_of(first: Operator, second: Operator) -> Operator | None:
 
 def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, str] | None:
     """Name of an axis of ``second`` -> of the axis of ``first`` that wrote what it reads."""
-    extents = {axis.name: axis.extent for axis in (*first.axes, *second.axes)}
+    extents = first.extents | second.extents
     names = {}
     for wrote, reads in zip(first.write.indices, handed.indices, strict=True):
         long = [[t for t in index.terms if extents[t[0]] > 1] for index in (wrote, reads)]
@@ -165,17 +176,11 @@ def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, s
 
 
 def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
-    def index(old: AffineIndex) -> AffineIndex:
-        return replace(old, terms=tuple((names[name], c) for name, c in old.terms))
-
-    def access(old: Access) -> Access:
-        return replace(old, indices=tuple(map(index, old.indices)))
-
     return replace(
         operator,
         axes=tuple(replace(axis, name=names[axis.name]) for axis in operator.axes),
-        reads=tuple(map(access, operator.reads)),
-        write=access(operator.write),
+        reads=tuple(read.renamed(names) for read in operator.reads),
+        write=operator.write.renamed(names),
     )
 
 
@@ -199,20 +204,12 @@ def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
     for place, operator in enumerate(operators[:-1]):
         if [axis.name for axis in operator.reduce_axes if axis.extent > 1] != [keys.name]:
             return False
-        own = _long_indices(operator, operator.write)
+        own = operator.write.along(operator.long_axes).indices
         for later in operators[place + 1 :]:
             reads = [read for read in later.reads if read.tensor == operator.write.tensor]
-            if any(_long_indices(later, read) != own for read in reads):
+            if any(read.along(later.long_axes).indices != own for read in reads):
                 return False
     return True
-
-
-def _long_indices(operator: Operator, access: Access) -> list[AffineIndex]:
-    """Indices without axes of one element."""
-    long = {axis.name for axis in operator.axes if axis.extent > 1}
-    terms = ([term for term in index.terms if term[0] in long] for index in access.indices)
-    pairs = zip(access.indices, terms, strict=True)
-    return [replace(index, terms=tuple(own)) for index, own in pairs]
 
 
 def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
@@ -287,11 +284,8 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
 
 def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
     """Blocks' turns: what keys and values of a few batches need is half of the cache."""
-    extents = chain.first.left.extent, chain.keys.extent
-    lengths = chain.band.kept_tiles(extents, (rows, keys))
-    batches = chain.first.batches
-    rounds = Rounds(lengths, batches, min(len(lengths) * batches, device.multi_processor_count))
-    shared = (chain.first.right.read_size + chain.second.right.read_size) // batches
+    rounds = chain.rounds((rows, keys), device.multi_processor_count)
+    shared = (chain.first.right.read_size + chain.second.right.read_size) // rounds.batches
     return balanced(rounds, shared, device.l2_capacity // 2)
 
 

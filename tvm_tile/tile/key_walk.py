@@ -14,14 +14,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import WarpAttentionTimes
 from tvm_tile.tile.chain import Chain
 from tvm_tile.tile.residency import given_blocks
-from tvm_tile.tile.rounds import Rounds, WalkingTile
-
-
-def one_round(chain: Chain, size: tuple[int, int]) -> Rounds:
-    """One block for each tile of rows and each batch; ``size`` is the rows and keys of a tile."""
-    lengths = chain.band.kept_tiles((chain.first.left.extent, chain.keys.extent), size)
-    batches = chain.first.batches
-    return Rounds(lengths, batches, len(lengths) * batches)
+from tvm_tile.tile.rounds import WalkingTile
 
 
 def walk_seconds(

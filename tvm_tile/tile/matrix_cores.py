@@ -29,7 +29,7 @@ from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.unit import WaveUnit, units_of
-from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts
+from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts, chunk_seconds
 
 # Rows and columns of a wave, and how many waves have rows and columns of their own.
 _WAVE_SIDES = (128, 64, 32, 16)
@@ -164,13 +164,7 @@ def _adding_seconds(product: Product, device: Device, parts: int) -> float:
 
 def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
     """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
-    units = device.multi_processor_count
-    rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype] / units
-    multiply = 2 * tile.rows * tile.columns * tile.depth / rate
-    lines = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * tile.unit.layout.copies
-    line = tile.depth * tile.unit.layout.element
-    shared = device.memory(MemoryLevel.SHARED).bandwidth / units
-    passed = (tile.rows + tile.columns + lines) * line / shared
-    fill = tile.stage_bytes / (device.l2_bandwidth / units)
+    rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype]
+    bounds = chunk_seconds(tile, device, rate, tile.unit.layout.copies)
     loads = sum(panel.size / (panel.width * panel.element) for panel in _panels(product, tile))
-    return multiply, passed, fill, loads / _LANES / device.clock
+    return *bounds, loads / _LANES / device.clock

@@ -25,7 +25,7 @@ from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
 from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.unit import MmaUnit
-from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts
+from tvm_tile.tile.warp_tile import LEAST_LINE, WarpTile, chunk_counts, chunk_seconds
 
 # Rows and columns of a warp, and how many warps have rows and columns of their own.
 _WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (16, 64), (32, 16), (16, 32), (16, 16))
@@ -168,18 +168,11 @@ def _chunk_seconds(
     product: Product, device: Device, tile: MmaTile
 ) -> tuple[float, float, float, float]:
     """What a chunk takes of a multiprocessor's tensor cores, shared memory, cache and copies."""
-    units = device.multi_processor_count
-    rate = matrix_rate(device, product.left.tensor.dtype) / units
-    multiply = 2 * tile.rows * tile.columns * tile.depth / rate
-    lines = tile.rows + tile.columns
-    loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns)
-    shared = device.memory(MemoryLevel.SHARED).bandwidth / units
-    passed = (lines + loaded) * tile.depth * ELEMENT / shared
-    fill = lines * tile.depth * ELEMENT / (device.l2_bandwidth / units)
+    rate = matrix_rate(device, product.left.tensor.dtype)
     by_element = _times(device).copy_by_element
     # Copies are asked for by a warp at a time.
     asked = sum(
         slab.size / (slab.width * ELEMENT) * (by_element if slab.is_by_element else 1)
         for slab in tile.chunks(product)
     )
-    return multiply, passed, fill, asked / tile.unit.warp / device.clock
+    return *chunk_seconds(tile, device, rate), asked / tile.unit.warp / device.clock

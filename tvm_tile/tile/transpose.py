@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -196,11 +196,9 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     sectors = _traffic(copy, places, units, times)
     own = times.element_slots + sum(times.load_slots / load for load in loads)
     slots = units * (times.thread_slots + vector * own)
-    seconds = _seconds(sectors, slots, (grid, threads, times.block_cycles), device)
     staged = (False,) * len(copy.sources)
-    registers = max(register_use(device).least, _REGISTERS)
-    tile = ((), threads, vector, loads, staged, grid, sectors)
-    return TransposeTile(*tile, seconds=seconds, registers=registers)
+    tile = TransposeTile((), threads, vector, loads, staged, grid, sectors)
+    return _timed(tile, slots, times.block_cycles, device)
 
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
@@ -244,20 +242,30 @@ def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, in
     return len(sectors), len(np.unique(sectors // 4)), len(elements)
 
 
-def _seconds(sectors: float, slots: float, blocks: tuple[int, int, float], device: Device) -> float:
-    """The time of sectors and of issue slots of warps; of blocks, where these wait for memory.
+def _timed(
+    tile: TransposeTile, slots: float, life: float, device: Device, held: int = 0
+) -> TransposeTile:
+    """A tile with the time of its sectors, of issue slots, or of blocks that wait for memory.
 
-    ``blocks``: how many, their threads, and cycles of one that waits for memory only.
+    Args:
+        tile: itself.
+        slots: of all warps.
+        life: cycles of a block that waits for memory only.
+        device: that the tile is for.
+        held: registers of a thread for elements on their way.
     """
-    grid, threads, life = blocks
     multi_processors = device.multi_processor_count
-    memory = sectors * _SECTOR_BYTES / device.memory(MemoryLevel.GLOBAL).bandwidth
+    memory = tile.sectors * _SECTOR_BYTES / device.memory(MemoryLevel.GLOBAL).bandwidth
     issue = slots / (multi_processors * _WARPS_PER_CYCLE * device.clock)
     most = device.max_blocks_per_multi_processor
-    resident = min(most, device.max_threads_per_multi_processor // threads)
-    waiting = max(1.0, grid / (multi_processors * resident)) * (life / device.clock)
-    idle = max(1.0, multi_processors / grid)
-    return max(memory * idle, issue * idle, waiting) + device.launch_latency
+    resident = min(most, device.max_threads_per_multi_processor // tile.block_size)
+    waiting = max(1.0, tile.grid / (multi_processors * resident)) * (life / device.clock)
+    idle = max(1.0, multi_processors / tile.grid)
+    return replace(
+        tile,
+        registers=max(register_use(device).least, _REGISTERS + held),
+        seconds=max(memory * idle, issue * idle, waiting) + device.launch_latency,
+    )
 
 
 def _boxes(copy: Copy, staged: Sequence[bool]) -> Iterator[tuple[int, ...]]:
@@ -315,12 +323,10 @@ def _boxed(
         times.load_slots / n for n, is_staged in zip(loads, staged, strict=True) if not is_staged
     )
     slots = grid * elements * each / device.warp_size
-    seconds = _seconds(sectors, slots, (grid, threads, times.staged_block_cycles), device)
     # What is to go through shared memory is loaded at once.
     held = -(-elements * copy.write.tensor.element_size // (4 * threads))
-    registers = max(register_use(device).least, _REGISTERS + held)
-    tile = (box, threads, vector, loads, staged, grid, sectors)
-    return TransposeTile(*tile, seconds=seconds, registers=registers)
+    tile = TransposeTile(box, threads, vector, loads, staged, grid, sectors)
+    return _timed(tile, slots, times.staged_block_cycles, device, held)
 
 
 def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:

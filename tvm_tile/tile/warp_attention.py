@@ -17,7 +17,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import WarpAttentionTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.chain import Chain
-from tvm_tile.tile.key_walk import fill_cycles, one_round, waiting_cycles, walk_seconds
+from tvm_tile.tile.key_walk import fill_cycles, waiting_cycles, walk_seconds
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import matrix_rate
 from tvm_tile.tile.panel import Panel
@@ -117,7 +117,7 @@ def _tile(
         keys=keys,
         depth=depth,
         columns=columns,
-        rounds=one_round(chain, (rows, keys)),
+        rounds=chain.rounds((rows, keys)),
     )
     tile = replace(tile, chunks=_chunks(chain, tile))
     end = tile.chunks[-1].first_byte + tile.chunks[-1].size

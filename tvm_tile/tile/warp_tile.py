@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.sum_layout import SumLayout
 from tvm_tile.tile.tile import Tile
@@ -105,6 +106,25 @@ class WarpTile(Tile, Generic[_Unit]):
         warps = f"{self.warps[0]} by {self.warps[1]} {self.unit.warps}"
         parts = f", parts {self.parts}" if self.parts > 1 else ""
         return f"block {self.rows} by {self.columns}, {stages}, {warps}{parts}"
+
+
+def chunk_seconds(
+    tile: WarpTile[_Unit], device: Device, rate: float, copies: int = 1
+) -> tuple[float, float, float]:
+    """What a chunk takes of a multiprocessor's matrix units, its shared memory and the cache.
+
+    Args:
+        tile: how a product is computed.
+        device: on what.
+        rate: operations a second of all matrix units.
+        copies: lanes of a warp that load the same.
+    """
+    units = device.multi_processor_count
+    loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * copies
+    multiply = 2 * tile.rows * tile.columns * tile.depth / (rate / units)
+    passed = (tile.rows + tile.columns + loaded) * tile.depth * tile.unit.element
+    shared = device.memory(MemoryLevel.SHARED).bandwidth / units
+    return multiply, passed / shared, tile.stage_bytes / (device.l2_bandwidth / units)
 
 
 def tile_counts(operand: Operand, size: int) -> list[int]:
