@@ -15,7 +15,7 @@ from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
-from tvm_tile.tile.rows import SharedRows
+from tvm_tile.tile.rows import RowTile
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.walk import Walk, common_vector
 
@@ -58,20 +58,21 @@ class HeldRows:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTile(SharedRows):
-    """Launch shape: ``threads_per_row`` take turns with vectors of ``vector`` elements.
+class HeldTile(RowTile):
+    """Launch shape: the threads of a row take turns with vectors of its elements.
 
-    With ``are_neighbours`` neighbouring threads work on neighbouring rows.
+    Attributes:
+        vector: elements of one.
+        elements: that a thread holds.
     """
 
     vector: int
     elements: int
-    are_neighbours: bool = False
 
     def describe(self) -> str:
         """The tile in one line, for people."""
         own = f"each holds {self.elements} elements in vectors of {self.vector}"
-        return f"{SharedRows.describe(self)}, {own}"
+        return f"{RowTile.describe(self)}, {own}"
 
 
 def find_held_rows(
@@ -193,7 +194,8 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     is_ahead = use.is_eager and held.parameters and elements > 2 * held.vector
     last = use.row_vectors * (elements if is_ahead else held.vector)
     tile = HeldTile(
-        *(held.rows, rows, threads, held.vector, elements, held.are_neighbours),
+        *(held.rows, rows, threads, held.vector, elements),
+        are_neighbours=held.are_neighbours,
         registers=use.beside_rows + own + last,
     )
     if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
@@ -12,23 +12,28 @@ from tvm_tile.tile.tile import Tile
 
 
 @dataclass(frozen=True, slots=True)
-class SharedRows(Tile):
+class RowTile(Tile):
     """Rows that threads share.
 
     Attributes:
         rows: how many there are.
         rows_per_block: rows that the threads of a block share out.
         threads_per_row: threads of a block that share a row.
+        parts: blocks that share a row.
+        are_neighbours: whether the threads of a warp are on different rows, whose elements lie side
+            by side in memory, as they are where a thread has a row of its own; else on one row.
     """
 
     rows: int
     rows_per_block: int
     threads_per_row: int
+    parts: int = field(default=1, kw_only=True)
+    are_neighbours: bool = field(default=False, kw_only=True)
 
     @property
     def grid(self) -> int:
-        """Blocks of the kernel."""
-        return -(-self.rows // self.rows_per_block)
+        """Blocks of the kernel; of several, of the one that reads the rows."""
+        return -(-self.rows // self.rows_per_block) * self.parts
 
     @property
     def block_size(self) -> int:
@@ -38,17 +43,6 @@ class SharedRows(Tile):
     def describe(self) -> str:
         """The tile in one line, for people."""
         return f"{self.rows_per_block} rows a block, {self.threads_per_row} threads a row"
-
-
-@dataclass(frozen=True, slots=True)
-class RowTile(SharedRows):
-    """Launch shape: rows of a block and threads of a row.
-
-    With ``are_neighbours`` the threads of a warp are on different rows, whose elements lie side by
-    side in memory, and so they are where a thread has a row of its own; else on one row.
-    """
-
-    are_neighbours: bool = False
 
 
 def construct_rows(

@@ -10,13 +10,12 @@ The constants here are from how much a memory must be asked for at once, not fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.rowwise import Scan
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.tile.rows import SharedRows
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.rows import RowTile
 
 _ELEMENTS = 16  # of a thread, at most, in registers
 _MOST_TURNS = 4  # more of one element each are slow to compile for the emulated device
@@ -29,19 +28,19 @@ _MOST_PARTS_OF_COLUMN = 256  # each thread adds up all before its own
 
 
 @dataclass(frozen=True, slots=True)
-class RowScanTile(SharedRows):
+class ScanTile(RowTile):
     """Threads that share rows whose elements are neighbours, a power of two of them each row.
+
+    Or, where rows are neighbours, a thread for each of them, or for each part of one.
 
     Attributes:
         vector: neighbouring elements that a thread loads at once.
-        turns: vectors of a thread in one chunk of a row.
-        parts: blocks that share a row.
+        turns: vectors of a thread in one chunk of a row, on their way together.
         chunks: of each part, one after another.
     """
 
     vector: int
     turns: int
-    parts: int
     chunks: int
 
     @property
@@ -49,51 +48,20 @@ class RowScanTile(SharedRows):
         """Elements of a row that its threads hold at once."""
         return self.vector * self.turns * self.threads_per_row
 
-    @property
-    def grid(self) -> int:
-        """Blocks of the kernel that writes the result."""
-        return -(-self.rows // self.rows_per_block) * self.parts
-
     def describe(self) -> str:
         """The tile in one line, for people."""
-        whole = SharedRows.describe(self)
-        return f"{whole}, thread {self.turns} x {self.vector}, {self.parts} parts"
+        if self.are_neighbours:
+            own = f"{self.block_size} a block, {self.turns} loads"
+            return f"a thread a row, {own}, {self.parts} parts"
+        return f"{RowTile.describe(self)}, thread {self.turns} x {self.vector}, {self.parts} parts"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnScanTile(Tile):
-    """A thread for each row, or for each part of one; neighbouring threads, neighbouring rows.
-
-    Attributes:
-        rows: how many there are.
-        block_size: threads of a block.
-        unroll: elements that a thread loads at once.
-        parts: threads that share a row.
-        steps: loads of so many elements, of each part.
-    """
-
-    rows: int
-    block_size: int = field()
-    unroll: int
-    parts: int
-    steps: int
-
-    @property
-    def grid(self) -> int:
-        """Blocks of the kernel that writes the result."""
-        return -(-self.rows // self.block_size) * self.parts
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
-        return f"a thread a row, {self.block_size} a block, {self.unroll} loads, {self.parts} parts"
-
-
-def construct_scan(scan: Scan, device: Device) -> RowScanTile | ColumnScanTile:
+def construct_scan(scan: Scan, device: Device) -> ScanTile:
     """The tile of a scan of one element or more."""
     return _rows(scan, device) if scan.rows.inner == 1 else _columns(scan, device)
 
 
-def _rows(scan: Scan, device: Device) -> RowScanTile:
+def _rows(scan: Scan, device: Device) -> ScanTile:
     widest = max(element_size(scan.source), element_size(scan.result), 8 * scan.has_places)
     # OpenCL has no vectors of truth values.
     widths = (1,) if scan.source == "bool" else (8, 4, 2, 1)
@@ -116,19 +84,19 @@ def _rows(scan: Scan, device: Device) -> RowScanTile:
         parts = min(chunks, -(-wanted // scan.rows.count))
         chunks = -(-chunks // parts)
         parts = -(-count // (turns * threads * chunks))
-    tile = (scan.rows.count, per_block, threads, vector, turns, parts, chunks)
-    return RowScanTile(*tile, seconds=_seconds(scan, device, parts))
+    tile = (scan.rows.count, per_block, threads, vector, turns, chunks)
+    return ScanTile(*tile, parts=parts, seconds=_seconds(scan, device, parts))
 
 
-def _columns(scan: Scan, device: Device) -> ColumnScanTile:
+def _columns(scan: Scan, device: Device) -> ScanTile:
     busy = device.multi_processor_count * _BUSY_THREADS
     unroll = min(_LOADS_IN_FLIGHT, scan.rows.length)
     steps = -(-scan.rows.length // unroll)
     parts = max(1, min(busy // scan.rows.count, steps // 2, _MOST_PARTS_OF_COLUMN))
     steps = -(-steps // parts)
     parts = -(-scan.rows.length // (unroll * steps))
-    tile = (scan.rows.count, _COLUMN_THREADS, unroll, parts, steps)
-    return ColumnScanTile(*tile, seconds=_seconds(scan, device, parts))
+    tile = ScanTile(scan.rows.count, _COLUMN_THREADS, 1, 1, unroll, steps, are_neighbours=True)
+    return replace(tile, parts=parts, seconds=_seconds(scan, device, parts))
 
 
 def _seconds(scan: Scan, device: Device, parts: int) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.rowwise import Sort
-from tvm_tile.tile.rows import SharedRows
+from tvm_tile.tile.rows import RowTile
 
 _LONGEST_CHUNK = 4096
 _THREADS = 128  # of a block, where rows are short
@@ -37,19 +37,18 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class SortTile(SharedRows):
+class SortTile(RowTile):
     """Launch shape of the kernel that sorts chunks, and the merges behind it.
 
     A power of two of threads share a row.
 
     Attributes:
-        chunk: elements of a row that a block sorts at once: a power of two.
-        chunks: blocks that share a row, a chunk each.
+        chunk: elements of a row that a block sorts at once: a power of two. Of a longer row each
+            block has one.
         merges: the runs that each further kernel merges.
     """
 
     chunk: int
-    chunks: int
     merges: tuple[Runs, ...]
 
     @property
@@ -57,14 +56,9 @@ class SortTile(SharedRows):
         """Elements of a chunk that a thread holds."""
         return self.chunk // self.threads_per_row
 
-    @property
-    def grid(self) -> int:
-        """Blocks of the first kernel."""
-        return -(-self.rows // self.rows_per_block) * self.chunks
-
     def describe(self) -> str:
         """The tile in one line, for people."""
-        own = SharedRows.describe(self)
+        own = RowTile.describe(self)
         return f"{own}, chunks of {self.chunk}, {len(self.merges)} merges"
 
 
@@ -88,4 +82,5 @@ def construct_sort(sort: Sort, device: Device) -> SortTile:
     steps = waves * chunk.bit_length() * (times.step_cycles / device.clock)
     seconds = max(moved, steps) + len(merges) * (times.merge_cycles / device.clock)
     seconds += (1 + len(merges)) * device.launch_latency
-    return SortTile(count, per_block, threads, chunk, chunks, tuple(merges), seconds=seconds)
+    tile = (count, per_block, threads, chunk, tuple(merges))
+    return SortTile(*tile, parts=chunks, seconds=seconds)

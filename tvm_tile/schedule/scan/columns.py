@@ -33,10 +33,10 @@ from tvm_tile.loops.combining import Combining
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
 from tvm_tile.schedule.scan.states import States, bound, when, write_scan
-from tvm_tile.tile.scan import ColumnScanTile
+from tvm_tile.tile.scan import ScanTile
 
 
-def write_columns(scan: Scan, tile: ColumnScanTile) -> tirx.PrimFunc:
+def write_columns(scan: Scan, tile: ScanTile) -> tirx.PrimFunc:
     """The function of a scan, of one kernel or two, with the parameters of its definition."""
     totals = (tile.parts, tile.rows) if tile.parts > 1 else ()
     return write_scan(scan, totals, partial(_ColumnKernel, scan, tile))
@@ -45,7 +45,7 @@ def write_columns(scan: Scan, tile: ColumnScanTile) -> tirx.PrimFunc:
 @dataclass(frozen=True)
 class _ColumnKernel:
     scan: Scan
-    tile: ColumnScanTile
+    tile: ScanTile
     name: str
     combining: Combining
     tensors: Outputs
@@ -91,13 +91,13 @@ class _ColumnKernel:
     def _each(self, row: Any, part: Any, state: States, store: Callable[[Any], None]) -> None:
         """Go through a part's elements: ``store`` is called where the state is their result."""
         scan, tile = self.scan, self.tile
-        own = ib.sblock_alloc_buffer((number(tile.unroll),), scan.source, scope="local")
+        own = ib.sblock_alloc_buffer((number(tile.turns),), scan.source, scope="local")
         IRBuilder.name(f"{self.name}_elements", own)
-        is_whole = scan.rows.length == tile.parts * tile.steps * tile.unroll
-        with ib.serial(number(tile.steps)) as step:
-            first = ib.Bind((part * number(tile.steps) + step) * number(tile.unroll))
+        is_whole = scan.rows.length == tile.parts * tile.chunks * tile.turns
+        with ib.serial(number(tile.chunks)) as step:
+            first = ib.Bind((part * number(tile.chunks) + step) * number(tile.turns))
             for fetches in (True, False):
-                with ib.unroll(number(tile.unroll)) as turn:
+                with ib.unroll(number(tile.turns)) as turn:
                     element = first + turn
                     last = number(scan.rows.length - 1)
                     place = last - element if scan.is_reversed else element

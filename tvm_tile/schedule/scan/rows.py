@@ -54,16 +54,16 @@ from tvm_tile.schedule.scan.states import (
     when,
     write_scan,
 )
-from tvm_tile.tile.scan import RowScanTile
+from tvm_tile.tile.scan import ScanTile
 
 
-def write_rows(scan: Scan, tile: RowScanTile) -> tirx.PrimFunc:
+def write_rows(scan: Scan, tile: ScanTile) -> tirx.PrimFunc:
     """The function of a scan, of one kernel or two, with the parameters of its definition."""
     totals = (tile.rows, tile.parts) if tile.parts > 1 else ()
     return write_scan(scan, totals, partial(_RowKernel, scan, tile))
 
 
-def shared_bytes(scan: Scan, tile: RowScanTile) -> int:
+def shared_bytes(scan: Scan, tile: ScanTile) -> int:
     """Bytes of shared memory that a block takes."""
     each = sum(map(element_size, Combining(scan).dtypes))
     return 2 * tile.block_size * tile.turns * each if tile.threads_per_row > 1 else 0
@@ -75,7 +75,7 @@ class _RowKernel:
     def __init__(
         self,
         scan: Scan,
-        tile: RowScanTile,
+        tile: ScanTile,
         name: str,
         combining: Combining,
         tensors: Outputs,
@@ -98,13 +98,13 @@ class _RowKernel:
 
     def write_totals(self) -> None:
         """Write the first kernel: blocks, threads and the total of each part."""
-        with lanes(self.tile, self.tile.parts) as at:
+        with lanes(self.tile) as at:
             self.before.store(self.combining.identity(), [0])
             self._add_up(at)
 
     def write(self) -> None:
         """Write the last kernel: blocks, threads and chunks."""
-        with lanes(self.tile, self.tile.parts) as at:
+        with lanes(self.tile) as at:
             self.before.store(self.combining.identity(), [0])
             if self.totals is not None:
                 self._find_before(at)

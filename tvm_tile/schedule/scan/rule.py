@@ -10,7 +10,7 @@ from tvm_tile.schedule.rule import Scheduled, as_written
 from tvm_tile.schedule.scan.columns import write_columns
 from tvm_tile.schedule.scan.rows import shared_bytes, write_rows
 from tvm_tile.tile.rules import SCAN
-from tvm_tile.tile.scan import RowScanTile, construct_scan
+from tvm_tile.tile.scan import construct_scan
 
 
 def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
@@ -18,7 +18,7 @@ def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
     if not scan.rows.elements:
         return None
     tile = construct_scan(scan, device)
-    if isinstance(tile, RowScanTile):
+    if not tile.are_neighbours:
         written, shared = write_rows(scan, tile), shared_bytes(scan, tile)
     else:
         written, shared = write_columns(scan, tile), 0

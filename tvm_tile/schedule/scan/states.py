@@ -15,7 +15,7 @@ from tvm_tile.graph.rowwise import Scan
 from tvm_tile.loops.combining import Combining, State
 from tvm_tile.loops.rows import number, shape_of
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.tile.rows import SharedRows
+from tvm_tile.tile.rows import RowTile
 
 Index = Sequence[Any]
 
@@ -84,11 +84,11 @@ class Lane:
 
 
 @contextmanager
-def lanes(tile: SharedRows, parts: int) -> Iterator[Lane]:
-    """Loops over blocks and threads, each row shared by ``parts`` blocks."""
+def lanes(tile: RowTile) -> Iterator[Lane]:
+    """Loops over blocks and threads; each part of a row has a block of its own."""
     with (
         bound(-(-tile.rows // tile.rows_per_block), "blockIdx.x") as group,
-        bound(parts, "blockIdx.y") as part,
+        bound(tile.parts, "blockIdx.y") as part,
         bound(tile.rows_per_block, "threadIdx.y") as lane_row,
         bound(tile.threads_per_row, "threadIdx.x") as lane,
     ):

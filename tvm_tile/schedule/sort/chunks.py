@@ -53,7 +53,7 @@ class ChunkKernel:
 
     def write(self) -> None:
         """Write blocks and threads, and what they do."""
-        with lanes(self.tile, self.tile.chunks) as at:
+        with lanes(self.tile) as at:
             self._load(at)
             with ib.serial(number(self.tile.chunk.bit_length() - 1)) as turn:
                 self._merge(at, turn)
@@ -65,7 +65,7 @@ class ChunkKernel:
         with ib.serial(number(tile.elements)) as turn:
             slot = ib.Bind(turn * number(tile.threads_per_row) + at.lane)
             place = ib.Bind(at.part * number(tile.chunk) + slot)
-            is_whole = length == tile.chunk * tile.chunks
+            is_whole = length == tile.chunk * tile.parts
             tests = [*at.is_row, *([] if is_whole else [place < number(length)])]
 
             def fetch() -> None:
