@@ -89,8 +89,8 @@ OPERATORS = [
 def test_every_layout_keeps_elements_apart_and_vectors_aligned(op: Operator) -> None:
     for plan in construct_contraction(op, H200, 5):
         for read in op.reads:
-            layout = staged_layout(read, plan.program, H200)
-            region = read.region(plan.program.staged)
+            layout = staged_layout(read, plan, H200)
+            region = read.region(plan.staged)
             strides = _strides(region, layout.order, layout.alignment)
             assert sorted(layout.order) == list(range(len(region)))
             places = {
@@ -102,7 +102,7 @@ def test_every_layout_keeps_elements_apart_and_vectors_aligned(op: Operator) -> 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_lanes_are_the_first_warp_of_the_block(op: Operator) -> None:
-    program = construct_contraction(op, H200, 1)[0].program
+    program = construct_contraction(op, H200, 1)[0]
     lanes = _lanes(program, 32)
     positions = list(zip(*lanes.values(), strict=True))
     assert len(positions) == min(32, program.block_size)
@@ -156,7 +156,7 @@ def test_a_plane_is_read_in_vectors() -> None:
 def test_padding_never_exceeds_the_block(op: Operator) -> None:
     capacity = H200.memory(MemoryLevel.SHARED).capacity
     for plan in construct_contraction(op, H200, 20):
-        layouts = staged_layouts(plan.program, plan.shared_bytes, H200)
+        layouts = staged_layouts(plan, plan.shared_bytes, H200)
         assert plan.shared_bytes + sum(layout.padding for layout in layouts) <= capacity
-        full = staged_layouts(plan.program, capacity, H200)
+        full = staged_layouts(plan, capacity, H200)
         assert sum(layout.padding for layout in full) == 0

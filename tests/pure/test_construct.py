@@ -14,7 +14,7 @@ from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.construct import aligned_steps, construct_contraction, transfer_seconds
 from tvm_tile.tile.residency import nameable_registers
-from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
+from tvm_tile.tile.rtile import RProgram, RTile, longest_reduce_axis
 
 H200 = find_device("nvidia/h200")
 EXTENTS = st.sampled_from([1, 2, 3, 7, 16, 31, 49, 64, 100, 128, 197, 768, 1000, 2053])
@@ -44,8 +44,7 @@ OPERATORS = {
 }
 
 
-def check(plan: TilePlan, device: Device) -> None:
-    program = plan.program
+def check(program: RProgram, device: Device) -> None:
     op = program.operator
     spatial = list(zip(op.spatial_axes, program.spatial, strict=True))
     assert all(block % thread == 0 for _, (block, thread) in spatial)
@@ -54,18 +53,15 @@ def check(plan: TilePlan, device: Device) -> None:
         assert -(-axis.extent // block) * block <= 1.35 * axis.extent
     pairs = zip(op.axes, program.register.shape, strict=True)
     assert all(extent == 1 for axis, extent in pairs if axis.is_reduce)
-    assert 32 <= plan.block_size <= device.max_threads_per_block
-    assert plan.block_size == program.block_size
-    assert plan.grid == program.grid_size >= 1
-    assert plan.grid < 1 << 31
-    assert plan.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
-    assert plan.registers <= nameable_registers(device)
-    assert plan.block_size * plan.registers <= device.registers_per_multi_processor
-    assert plan.seconds > device.launch_latency
-    assert plan.traffic >= op.traffic
+    assert 32 <= program.block_size <= device.max_threads_per_block
+    assert 1 <= program.grid < 1 << 31
+    assert program.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
+    assert program.registers <= nameable_registers(device)
+    assert program.block_size * program.registers <= device.registers_per_multi_processor
+    assert program.seconds > device.launch_latency
     covered = math.prod(-(-axis.extent // block) * block for axis, (block, _) in spatial)
     blocks = math.prod(block for _, (block, _) in spatial)
-    assert plan.grid * blocks == covered * program.parts
+    assert program.grid * blocks == covered * program.parts
     if program.groups > 1:
         longest = op.reduce_axes[program.group_axis]
         assert longest.extent % (program.groups * program.chunk[program.group_axis]) == 0
@@ -97,7 +93,7 @@ def test_plans_are_ranked_distinct_and_repeatable(name: str) -> None:
     moved = [transfer_seconds(plan, H200) for plan in near]
     assert moved == sorted(moved)
     assert seconds[len(near) :] == sorted(seconds[len(near) :])
-    programs = {p.program for p in plans}
+    programs = set(plans)
     assert len(programs) == len(plans)
     assert plans == construct_contraction(OPERATORS[name], H200, 100)
 
@@ -135,23 +131,23 @@ def test_products_with_fewer_outputs_than_a_warp_need_groups(shape: tuple[int, i
 def test_large_products_fill_the_device() -> None:
     for name in ("square", "conv3x3", "last"):
         best = construct_contraction(OPERATORS[name], H200, 1)[0]
-        assert best.grid * best.program.groups >= H200.multi_processor_count // 2
+        assert best.grid * best.groups >= H200.multi_processor_count // 2
     best = construct_contraction(OPERATORS["huge"], H200, 1)[0]
-    assert math.prod(best.program.register.shape) >= 16  # reuse in registers
-    assert best.program.groups == 1  # nothing to gain from splitting the sum
+    assert math.prod(best.register.shape) >= 16  # reuse in registers
+    assert best.groups == 1  # nothing to gain from splitting the sum
 
 
 @pytest.mark.parametrize("shape", [(65536, 1024, 1024), (65536, 4096, 1024), (4096, 4096, 4096)])
 def test_large_products_have_the_largest_thread_tiles(shape: tuple[int, int, int]) -> None:
     best = construct_contraction(matmul(*shape), H200, 1)[0]
-    assert math.prod(best.program.register.shape) == 64
+    assert math.prod(best.register.shape) == 64
 
 
 def test_a_small_output_splits_its_sum() -> None:
     best = construct_contraction(OPERATORS["deep"], H200, MOST)
     assert best
     even = construct_contraction(matmul(8, 24, 8192), H200, 1)[0]
-    assert even.program.groups * even.program.parts > 1
+    assert even.groups * even.parts > 1
 
 
 @pytest.mark.parametrize("shape", [(134, 1396, 5119), (256, 256, 65536), (49, 768, 3072)])
@@ -159,19 +155,19 @@ def test_a_long_sum_is_split_into_parts_where_its_output_is_small(
     shape: tuple[int, int, int],
 ) -> None:
     best = construct_contraction(matmul(*shape), H200, 1)[0]
-    assert best.program.parts > 1
+    assert best.parts > 1
     assert best.grid >= 0.9 * H200.multi_processor_count
-    assert math.prod(best.program.register.shape) >= 32
+    assert math.prod(best.register.shape) >= 32
 
 
 def test_partial_sums_in_half_precision_stay_in_registers() -> None:
     for plan in construct_contraction(matmul(134, 1396, 5119, "float16"), H200, MOST):
-        assert plan.program.parts == 1
+        assert plan.parts == 1
 
 
 def test_a_grid_that_fills_the_device_keeps_its_sums_whole() -> None:
     for shape in ((4096, 4096, 4096), (65536, 1024, 1024)):
-        assert construct_contraction(matmul(*shape), H200, 1)[0].program.parts == 1
+        assert construct_contraction(matmul(*shape), H200, 1)[0].parts == 1
 
 
 def test_an_axis_without_divisors_has_tiles_that_hardly_overhang() -> None:
@@ -198,7 +194,7 @@ def test_a_program_in_numbers() -> None:
     assert program.chunk == (8,)
     assert program.staged == {"i": 16, "j": 32, "k": 32}
     assert program.block_size == 4 * 4 * 16
-    assert program.grid_size == 7 * 2
+    assert program.grid == 7 * 2
     assert program.steps == 3
     assert program.describe() == "block 16x32, thread 4x2, chunk 8, groups 4"
 
@@ -207,7 +203,7 @@ def test_a_program_in_parts_in_numbers() -> None:
     program = RProgram(matmul(100, 64, 97), RTile((4, 2, 1)), RTile((16, 32, 8)), parts=3)
     assert program.part == 40  # the last one has 17 left
     assert program.block_size == 4 * 16
-    assert program.grid_size == 3 * 7 * 2
+    assert program.grid == 3 * 7 * 2
     assert program.steps == 5
     assert program.describe() == "block 16x32, thread 4x2, chunk 8, parts 3"
 

@@ -52,7 +52,7 @@ FAMILIES = {
 
 def programs(operator: Operator) -> list[RProgram]:
     plans = construct_contraction(operator, H200, max(RANKS) + 1)
-    return [plans[rank].program for rank in RANKS if rank < len(plans)]
+    return [plans[rank] for rank in RANKS if rank < len(plans)]
 
 
 @pytest.fixture(scope="module")

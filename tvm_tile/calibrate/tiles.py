@@ -165,7 +165,7 @@ def _contraction(case: Case, device: Device, timer: Timer) -> ContractionSamples
     choices = found.choices(plans, CONTRACTION)
     written = {rank: choices[rank]() for rank in RANKS if rank < len(choices)}
     seconds = timer(case.func, {rank: done for rank, done in written.items() if done is not None})
-    tiles = tuple(ContractionTile.of(plans[rank].program, s) for rank, s in seconds.items())
+    tiles = tuple(ContractionTile.of(plans[rank], s) for rank, s in seconds.items())
     return ContractionSamples(found.operator, tiles) if tiles else None
 
 

@@ -36,7 +36,7 @@ def schedule_rtask(task: Task, rule: Rule, threads: int) -> Scheduled | None:
     if rule is CONTRACTION:
         found = draft(task)
         plans = construct_contraction(found.operator, task.device, _EXAMINED) if found else ()
-        fitting = [p for p in plans if p.program.parts == 1 and p.block_size <= _MOST_THREADS]
+        fitting = [p for p in plans if p.parts == 1 and p.block_size <= _MOST_THREADS]
         return found.choices(fitting[:1], rule)[0]() if found and fitting else None
     if rule is DECODE:
         match = find_decode(task)

@@ -61,7 +61,7 @@ from tvm_tile.tile.banks import StagedLayout, staged_layouts
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.cost import elements
 from tvm_tile.tile.plain import vector_elements
-from tvm_tile.tile.rtile import RProgram, TilePlan
+from tvm_tile.tile.rtile import RProgram
 from tvm_tile.tile.rules import Rule
 
 
@@ -83,16 +83,16 @@ class Draft:
     operator: Operator
     device: Device
 
-    def _write(self, plan: TilePlan, rule: Rule) -> Scheduled | None:
-        func = _write(self.sch.copy(), self.form, plan, self.device)
+    def _write(self, program: RProgram, rule: Rule) -> Scheduled | None:
+        func = _write(self.sch.copy(), self.form, program, self.device)
         if func is None:
             return None
-        padded = replace(plan, shared_bytes=_shared_bytes(plan, self.device))
+        padded = replace(program, shared_bytes=_shared_bytes(program, self.device))
         return as_written(restore(func, self.merged), rule, padded)
 
-    def choices(self, plans: Iterable[TilePlan], rule: Rule) -> tuple[Choice, ...]:
-        """The choices of ``plans``, in the name of ``rule``."""
-        return tuple(Choice.of(rule, plan, partial(self._write, plan, rule)) for plan in plans)
+    def choices(self, programs: Iterable[RProgram], rule: Rule) -> tuple[Choice, ...]:
+        """The choices of ``programs``, in the name of ``rule``."""
+        return tuple(Choice.of(rule, own, partial(self._write, own, rule)) for own in programs)
 
 
 def draft(task: Task) -> Draft | None:
@@ -127,13 +127,12 @@ def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
     return replace(operator, reads=reads)
 
 
-def _shared_bytes(plan: TilePlan, device: Device) -> int:
+def _shared_bytes(program: RProgram, device: Device) -> int:
     """Bytes of a block: operands, then groups' sums in place of the larger one.
 
     Their total goes where the smaller one was.
     """
-    program = plan.program
-    layouts = staged_layouts(program, plan.shared_bytes, device)
+    layouts = staged_layouts(program, program.shared_bytes, device)
     tile = np.array([[program.staged[axis.name] for axis in program.operator.axes]])
     sizes = [
         int(elements(read, program.operator, tile)[0]) * read.tensor.element_size + layout.padding
@@ -172,11 +171,12 @@ class _Copy:
         return self.staged.name
 
 
-def _write(sch: Schedule, form: NormalForm, plan: TilePlan, device: Device) -> tirx.PrimFunc | None:
-    """Write ``plan`` into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
-    program = plan.program
-    layouts = staged_layouts(program, plan.shared_bytes, device)
-    scope = shared_scope(device, plan.shared_bytes + sum(layout.padding for layout in layouts))
+def _write(
+    sch: Schedule, form: NormalForm, program: RProgram, device: Device
+) -> tirx.PrimFunc | None:
+    """Write a tile into ``sch``; the scheduled function, or ``None`` if a step is impossible."""
+    layouts = staged_layouts(program, program.shared_bytes, device)
+    scope = shared_scope(device, program.shared_bytes + sum(layout.padding for layout in layouts))
     main = sch.get_sblock(form.reductions[0])
     parts = None
     try:

@@ -27,7 +27,7 @@ from tvm_tile.tile.cost import (
     SharedReads,
     contraction_costs,
 )
-from tvm_tile.tile.rtile import RProgram, RTile, TilePlan, longest_reduce_axis
+from tvm_tile.tile.rtile import RProgram, RTile, longest_reduce_axis
 from tvm_tile.tile.tile import near_ties, ranked
 
 _MAX_ACCUMULATORS = 64
@@ -46,7 +46,7 @@ _MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the ten
 _NEAR = 0.05  # of a usual tile: then no other is needed
 
 
-def construct_contraction(operator: Operator, device: Device, topk: int) -> tuple[TilePlan, ...]:
+def construct_contraction(operator: Operator, device: Device, topk: int) -> tuple[RProgram, ...]:
     """The ``topk`` best tiles of a matrix product or convolution, best first.
 
     The first ones are near ties, by what they move; the others go by predicted time. Empty if
@@ -63,8 +63,8 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
     examined = candidates.rows(rows)
     reads = _shared_reads(device, examined, first.footprint[rows])
     costs = contraction_costs(device, examined, reads)
-    plans = ranked(_plan(examined, costs, row) for row in range(len(rows)))
-    return near_ties(plans, _NEAR_TIE, lambda plan: transfer_seconds(plan, device))[:topk]
+    programs = ranked(_predicted(examined, costs, row) for row in range(len(rows)))
+    return near_ties(programs, _NEAR_TIE, lambda own: transfer_seconds(own, device))[:topk]
 
 
 def contraction_predictor(
@@ -91,12 +91,11 @@ def contraction_predictor(
     return lambda other: contraction_costs(other, tiles, reads).seconds
 
 
-def transfer_seconds(plan: TilePlan, device: Device) -> float:
+def transfer_seconds(program: RProgram, device: Device) -> float:
     """Seconds in which all blocks' data come to shared memory, and from there to registers.
 
     Parts of a sum are moved as well, to global memory and back.
     """
-    program = plan.program
     staged = read = 0
     for access in program.operator.reads:
         size = access.tensor.element_size
@@ -105,7 +104,7 @@ def transfer_seconds(plan: TilePlan, device: Device) -> float:
     shared = device.memory(MemoryLevel.SHARED).bandwidth
     step = staged / device.l2_bandwidth + read / shared
     parts = 2 * program.parts * program.operator.write.tensor.size if program.parts > 1 else 0
-    return program.grid_size * program.steps * step + parts / device.l2_bandwidth
+    return program.grid * program.steps * step + parts / device.l2_bandwidth
 
 
 def _shared_reads(device: Device, tiles: Candidates, footprint: Ints) -> SharedReads:
@@ -204,9 +203,9 @@ def _program(candidates: Candidates, row: int) -> RProgram:
     )
 
 
-def _plan(candidates: Candidates, costs: Costs, row: int) -> TilePlan:
-    return TilePlan(
-        *(_program(candidates, row), float(costs.traffic[row]), float(costs.waves[row])),
+def _predicted(candidates: Candidates, costs: Costs, row: int) -> RProgram:
+    return replace(
+        _program(candidates, row),
         shared_bytes=int(costs.footprint[row]),
         registers=int(costs.registers[row]),
         seconds=float(costs.seconds[row]),

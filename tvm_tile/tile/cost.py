@@ -142,7 +142,6 @@ class Costs:
     seconds: Floats
     footprint: Ints
     registers: Ints
-    waves: Floats
     traffic: Floats
 
 
@@ -312,7 +311,6 @@ def contraction_costs(device: Device, tiles: Candidates, reads: SharedReads | No
         seconds=np.where(occupied > 0, seconds, np.inf),
         footprint=footprint,
         registers=registers,
-        waves=grid / slots,
         traffic=traffic + joined,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import Operator
@@ -50,8 +50,10 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class RProgram:
+class RProgram(Tile):
     """An operator and its tile on each memory level.
+
+    Shared memory is without what layouts there leave empty.
 
     Attributes:
         operator: what is computed.
@@ -67,7 +69,7 @@ class RProgram:
     """
 
     operator: Operator
-    register: RTile
+    register: RTile = field()  # or it would have a class' method as its default
     shared: RTile
     groups: int = 1
     is_prefetched: bool = False
@@ -135,7 +137,7 @@ class RProgram:
         return outputs * self.groups * 4 if self.groups > 1 else 0
 
     @property
-    def grid_size(self) -> int:
+    def grid(self) -> int:
         """Blocks of the kernel."""
         tiles = zip(self.operator.spatial_axes, self.spatial, strict=True)
         return self.parts * math.prod(-(-axis.extent // block) for axis, (block, _) in tiles)
@@ -157,34 +159,3 @@ class RProgram:
         parts = f", parts {self.parts}" if self.parts > 1 else ""
         ahead = ", prefetched" if self.is_prefetched else ""
         return f"block {block}, thread {thread}, chunk {chunk}{split}{parts}{ahead}"
-
-
-@dataclass(frozen=True, slots=True)
-class TilePlan(Tile):
-    """A ranked candidate: a program, and what the model predicts for it.
-
-    Shared memory is without what its layouts there may leave empty.
-
-    Attributes:
-        program: the operator and its tile.
-        traffic: bytes that cross global memory.
-        waves: rounds in which the grid runs over the device; fractions are a partial last round.
-    """
-
-    program: RProgram
-    traffic: float
-    waves: float
-
-    @property
-    def grid(self) -> int:
-        """Blocks of the kernel."""
-        return self.program.grid_size
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return self.program.block_size
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
-        return self.program.describe()
