@@ -47,16 +47,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tvm import tirx
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.few_vectors import FewVectors, find_few_vectors
 from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
+from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
@@ -83,7 +81,7 @@ def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     tiles = construct_matvec(form.operator, form.product, task.device)
     if not form.ignores_zeros:
         tiles = tuple(tile for tile in tiles if not tile.overhangs)
-    return tuple(Choice.of(MATVEC, tile, partial(draft.written, tile)) for tile in tiles[:count])
+    return choices_of(MATVEC, tiles[:count], draft.write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +96,13 @@ class _Draft:
         """The parts of its axes."""
         return self.form.product
 
-    def written(self, tile: MatvecTile) -> Scheduled | None:
-        """As kernels; ``None`` where TVM cannot analyse a step."""
-        try:
-            func = self._write(self.form.sch.copy(), tile)
-        except ScheduleError:
-            return None
-        return as_written(func, MATVEC, tile)
+    def write(self, tile: MatvecTile) -> tirx.PrimFunc:
+        """The function as its kernel.
 
-    def _write(self, sch: Schedule, tile: MatvecTile) -> tirx.PrimFunc:
+        Raises:
+            ScheduleError: TVM cannot analyse a step.
+        """
+        sch = self.form.sch.copy()
         main = sch.get_sblock(self.form.main)
         nest = (self._rows if tile.form == "row" else self._columns)(sch, main, tile)
         length = tile.vector if tile.form == "row" else tile.unroll

@@ -30,14 +30,13 @@ from functools import partial
 
 from tvm import tirx
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inlined
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
+from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_part
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
@@ -62,24 +61,18 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
         return ()
     construct = construct_window if is_window(operator) else construct_reduction
     tiles = construct(operator, task.device)[:count]
-    write = partial(_written, sch, form, task.device)
-    return tuple(Choice.of(_RULES[tile.form], tile, partial(write, tile)) for tile in tiles)
+    return choices_of(_RULES[tiles[0].form], tiles, partial(_write, sch, form, task.device))
 
 
-def _written(sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile) -> Scheduled | None:
+def _write(
+    sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile
+) -> tirx.PrimFunc | None:
     write = write_window if tile.form == "window" else _write_shared
     sch = sch.copy()
     main = sch.get_sblock(form.reductions[0])
-    try:
-        if tile.parts > 1:
-            func = _write_parts(sch, main, form.outputs, tile, device)
-        else:
-            func = copy_guard(sch, main, write(sch, main, form.outputs, tile))
-    except ScheduleError:
-        return None
-    if func is None:
-        return None
-    return as_written(func, _RULES[tile.form], tile)
+    if tile.parts > 1:
+        return _write_parts(sch, main, form.outputs, tile, device)
+    return copy_guard(sch, main, write(sch, main, form.outputs, tile))
 
 
 def write_window(

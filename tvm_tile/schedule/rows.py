@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tvm import tirx
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator
@@ -30,7 +30,7 @@ from tvm_tile.schedule.held_rows import write_held
 from tvm_tile.schedule.merge import MergedShapes, restore
 from tvm_tile.schedule.normalize import NormalForm, inlined, inlined_cheap
 from tvm_tile.schedule.row_axes import view_rows
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
+from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
@@ -63,8 +63,7 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     is_row = [axis.name in rows for axis in output.axes]
     held = _held_choices(task, count)
     tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
-    write = partial(_written, sch, form, merged, is_row)
-    return (*held, *(Choice.of(ROWS, tile, partial(write, tile)) for tile in tiles))
+    return (*held, *choices_of(ROWS, tiles, partial(_write, sch, form, merged, is_row)))
 
 
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
@@ -86,36 +85,23 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
         tiles = () if held is None else construct_held(held, task.device)[:count]
         if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]
-            write = partial(_written_held, sch, form, merged, is_row, held)
-            return tuple(Choice.of(ROWS, tile, partial(write, tile)) for tile in tiles)
+            write = partial(_write_held, sch, form, merged, is_row, held)
+            return choices_of(ROWS, tiles, write)
     return ()
 
 
-def _written_held(
+def _write_held(
     sch: Schedule,
     form: NormalForm,
     merged: MergedShapes,
     is_row: list[bool],
     held: HeldRows,
     tile: HeldTile,
-) -> Scheduled | None:
+) -> tirx.PrimFunc | None:
     try:
-        func = restore(write_held(sch.copy(), form, is_row, held, tile), merged)
-    except (ScheduleError, ValueError):
+        return restore(write_held(sch.copy(), form, is_row, held, tile), merged)
+    except ValueError:
         return None
-    return as_written(func, ROWS, tile)
-
-
-def _written(
-    sch: Schedule, form: NormalForm, merged: MergedShapes, is_row: list[bool], tile: RowTile
-) -> Scheduled | None:
-    attempt = sch.copy()
-    try:
-        _write(attempt, form, is_row, tile)
-    except ScheduleError:
-        # TVM cannot analyse every split of fused rows; the next tile is a simpler one.
-        return None
-    return as_written(restore(attempt.mod["main"], merged), ROWS, tile)
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
@@ -128,7 +114,10 @@ def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
     return frozenset(axis for read in output.reads if read.tensor in results for axis in read.axes)
 
 
-def _write(sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile) -> None:
+def _write(
+    sch: Schedule, form: NormalForm, merged: MergedShapes, is_row: list[bool], tile: RowTile
+) -> tirx.PrimFunc:
+    sch = sch.copy()
     last = sch.get_sblock(form.outputs[0])
     loops = list(sch.get_loops(last)) or [sch.add_unit_loop(last)]  # a scalar has none
     rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
@@ -149,6 +138,7 @@ def _write(sch: Schedule, form: NormalForm, is_row: list[bool], tile: RowTile) -
         own = list(sch.get_loops(reduction))[2:]
         summed = [loop for loop, kind in zip(own, kinds, strict=True) if kind != 0]
         _spread(sch, reduction, summed, tile)
+    return restore(sch.mod["main"], merged)
 
 
 def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) -> None:

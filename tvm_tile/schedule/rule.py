@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tvm import tirx
+from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
@@ -126,14 +127,24 @@ AnyTile = TypeVar("AnyTile", bound=Tile)
 
 
 def choices_of(
-    rule: Rule, tiles: Iterable[AnyTile], write: Callable[[AnyTile], tirx.PrimFunc]
+    rule: Rule, tiles: Iterable[AnyTile], write: Callable[[AnyTile], tirx.PrimFunc | None]
 ) -> tuple[Choice, ...]:
-    """A rule's choices where tiles say all that is to be known of what ``write`` makes of them."""
+    """A rule's choices where tiles say all that is to be known of what ``write`` makes of them.
+
+    It makes nothing, ``None``, of those that cannot be written, or fails with a ScheduleError:
+    TVM cannot analyse every split of every loop.
+    """
     return tuple(Choice.of(rule, tile, partial(_written, rule, write, tile)) for tile in tiles)
 
 
-def _written(rule: Rule, write: Callable[[AnyTile], tirx.PrimFunc], tile: AnyTile) -> Scheduled:
-    return as_written(write(tile), rule, tile)
+def _written(
+    rule: Rule, write: Callable[[AnyTile], tirx.PrimFunc | None], tile: AnyTile
+) -> Scheduled | None:
+    try:
+        func = write(tile)
+    except ScheduleError:
+        return None
+    return None if func is None else as_written(func, rule, tile)
 
 
 def choices_of_outputs(

@@ -28,13 +28,12 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
+from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.strips import write_strips
-from tvm_tile.schedule.window_blocks import Blocks, read_blocks, sources_of
+from tvm_tile.schedule.window_blocks import read_blocks, sources_of
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rules import WINDOW
 from tvm_tile.tile.strips import construct_strips
-from tvm_tile.tile.window import WindowTile
 
 
 def schedule_window(task: Task, count: int) -> Sequence[Choice]:
@@ -50,7 +49,7 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     tiles = construct_strips(
         blocks.operator, task.device, traffic, divides=divides, sources=sources_of(blocks)
     )
-    return tuple(Choice.of(WINDOW, tile, partial(_written, blocks, tile)) for tile in tiles[:count])
+    return choices_of(WINDOW, tiles[:count], partial(write_strips, blocks))
 
 
 def _branches(expr: Any) -> bool:
@@ -59,7 +58,3 @@ def _branches(expr: Any) -> bool:
     kinds = [(kind, found.append) for kind in (tirx.Div, ir.Call)]
     tvm_ffi.structural_walk(expr, kinds, order="pre")
     return bool(found)
-
-
-def _written(blocks: Blocks, tile: WindowTile) -> Scheduled:
-    return as_written(write_strips(blocks, tile), WINDOW, tile)
