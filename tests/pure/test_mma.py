@@ -170,8 +170,8 @@ def test_slabs_lie_as_their_operands_do() -> None:
     of = product(64, 100, 72, layout="TT")
     tile, *_ = construct_mma(of, A100, 1)
     left, right = tile.chunks(of)
-    assert (left.is_transposed, left.width, left.rows) == (True, 8, tile.rows)
-    assert (right.is_transposed, right.width, right.rows) == (False, 8, tile.columns)
+    assert (left.is_turned, left.width, left.rows) == (True, 8, tile.rows)
+    assert (right.is_turned, right.width, right.rows) == (False, 8, tile.columns)
     assert left.size + right.size == tile.stage_bytes
 
 

@@ -14,7 +14,7 @@ from tvm_tile.tile.panel import Panel, panel_of
 from tvm_tile.tile.product import Product, find_product
 
 PANELS = [
-    Panel(rows, units * 16 // element, element, is_turned, 16 // element, 1)
+    Panel(rows, units * 16 // element, is_turned, 16 // element, element, 1)
     for rows in (16, 32, 64, 128, 256)
     for units in (4, 8, 16, 32)
     for element in (1, 2, 4)

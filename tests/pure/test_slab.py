@@ -96,7 +96,7 @@ class TestPlaces:
             for lane in range(32):
                 matrix, within = divmod(lane, 8)
                 lower, deeper = divmod(matrix, 2) if is_right else reversed(divmod(matrix, 2))
-                down, along = (0, within) if slab.is_transposed else (within, 0)
+                down, along = (0, within) if slab.is_turned else (within, 0)
                 at = slab.moved(slab.fragment(lane, 0, is_right=is_right), row, depth)
                 assert places[at] == (row + lower * 8 + down, depth + deeper * 8 + along)
 

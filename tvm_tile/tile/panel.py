@@ -12,12 +12,12 @@ and those that store eight lines apart, as turned patches are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tvm_tile.tile.matrix_layout import MatrixLayout
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.slab import UNIT_BYTES, vector_width
+from tvm_tile.tile.slab import UNIT_BYTES, Chunk, vector_width
 
 _BANKS = 8  # of a unit each
 LEAST_UNITS = 4  # of a line
@@ -26,28 +26,20 @@ WORD = 4  # bytes, the least that is stored at once
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Chunk):
     """How one operand's chunk lies in a stage, for AMD's matrix cores.
 
+    Its depth is 4, 8, 16 or 32 units; a copy is of one element, if it had fewer than a word.
+
     Attributes:
-        rows: of the block's tile; of the right operand, columns.
-        depth: of the chunk, in elements: 4, 8, 16 or 32 units.
         element: bytes.
-        is_turned: whether rows, not the depth, are contiguous in global memory.
-        width: elements of one load; one, if fewer than a word.
         runs: of a patch.
-        start: units into the stage.
         handed_on: of the instruction whose sums of these rows, as its columns, are the next one's
             operand: each lane is to have units of neighbours; ``None``: lines are as rows are.
     """
 
-    rows: int
-    depth: int
     element: int
-    is_turned: bool
-    width: int
     runs: int
-    start: int = 0
     handed_on: MatrixLayout | None = None
 
     @property
@@ -56,28 +48,14 @@ class Panel:
         return UNIT_BYTES // self.element
 
     @property
+    def lines(self) -> int:
+        """Lines of a chunk, one a row."""
+        return self.rows
+
+    @property
     def units(self) -> int:
         """Units of 16 bytes in a line."""
         return self.depth // self.unit
-
-    @property
-    def size(self) -> int:
-        """Bytes of the panel."""
-        return self.rows * self.depth * self.element
-
-    @property
-    def line_bytes(self) -> int:
-        """Bytes of a line."""
-        return self.units * UNIT_BYTES
-
-    @property
-    def first_byte(self) -> int:
-        """Bytes into the stage."""
-        return self.start * UNIT_BYTES
-
-    def starting_at(self, byte: int) -> Panel:
-        """This panel, so many bytes into the stage: a multiple of a unit's."""
-        return replace(self, start=byte // UNIT_BYTES)
 
     @property
     def is_by_element(self) -> bool:
@@ -106,7 +84,7 @@ class Panel:
         key = line // lines % self._spread_units
         key = key ^ self._spread(line) if self.is_turned else key
         place = line % lines * self.units + unit if lines > 1 else unit
-        return self.start + line // lines * (lines * self.units) + (place ^ key)
+        return self.start // UNIT_BYTES + line // lines * (lines * self.units) + (place ^ key)
 
     def line(self, row: Any) -> Any:
         """The line of a row."""
@@ -162,4 +140,4 @@ def panel_of(product: Product, operand: Operand, rows: int, depth: int, threads:
         runs = min(unit, 1 << deepest.bit_length() - 1)
     width = vector_width(operand, product.depth)
     width = width if width * element >= WORD else 1
-    return Panel(rows, depth, element, not operand.is_depth_major, width, runs)
+    return Panel(rows, depth, not operand.is_depth_major, width, element, runs)

@@ -10,7 +10,8 @@ All methods take numbers as well as expressions of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm_tile.graph.tile_graph import Axis
@@ -25,37 +26,37 @@ _NARROWEST_ASYNC = 2  # elements: 4 bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Slab:
-    """How one operand's chunk lies in a stage, for NVIDIA's tensor cores.
+class Chunk(ABC):
+    """How one operand's chunk lies in a stage: as lines of units of 16 bytes.
 
     Attributes:
         rows: of the block's tile; of the right operand, columns.
-        depth: of the chunk; like ``rows``, a power of two of at least 16.
-        is_transposed: whether rows, not the depth, are contiguous.
-        width: elements of one copy, 1 to 8.
-        start: bytes into the stage; a multiple of the bytes of 16 lines.
+        depth: of the chunk, in elements.
+        is_turned: whether rows, not the depth, are contiguous in global memory.
+        width: elements of one copy.
+        start: bytes into the stage.
     """
 
     rows: int
     depth: int
-    is_transposed: bool
+    is_turned: bool
     width: int
-    start: int = 0
+    start: int = field(default=0, kw_only=True)
 
     @property
+    @abstractmethod
     def lines(self) -> int:
         """Lines of a chunk."""
-        return self.depth if self.is_transposed else self.rows
 
     @property
+    @abstractmethod
     def units(self) -> int:
         """Units of 16 bytes in a line."""
-        return (self.rows if self.is_transposed else self.depth) // UNIT
 
     @property
-    def size(self) -> int:
-        """Bytes of the slab."""
-        return self.rows * self.depth * ELEMENT
+    @abstractmethod
+    def is_by_element(self) -> bool:
+        """Whether elements are copied one by one, since fewer than a word lie side by side."""
 
     @property
     def line_bytes(self) -> int:
@@ -63,13 +64,28 @@ class Slab:
         return self.units * UNIT_BYTES
 
     @property
-    def first_byte(self) -> int:
-        """Bytes into the stage."""
-        return self.start
+    def size(self) -> int:
+        """Bytes of all lines."""
+        return self.lines * self.line_bytes
 
-    def starting_at(self, byte: int) -> Slab:
-        """This slab, so many bytes into the stage."""
-        return replace(self, start=byte)
+
+@dataclass(frozen=True, slots=True)
+class Slab(Chunk):
+    """How one operand's chunk lies in a stage, for NVIDIA's tensor cores.
+
+    Rows and depth are powers of two of at least 16, a copy has 1 to 8 elements, and a slab starts
+    at a multiple of the bytes of 16 lines.
+    """
+
+    @property
+    def lines(self) -> int:
+        """Lines of a chunk."""
+        return self.depth if self.is_turned else self.rows
+
+    @property
+    def units(self) -> int:
+        """Units of 16 bytes in a line."""
+        return (self.rows if self.is_turned else self.depth) // UNIT
 
     @property
     def is_by_element(self) -> bool:
@@ -93,7 +109,7 @@ class Slab:
 
     def position(self, line: Any, unit: Any) -> tuple[Any, Any]:
         """Row and depth of a unit's first element."""
-        return (unit * UNIT, line) if self.is_transposed else (line, unit * UNIT)
+        return (unit * UNIT, line) if self.is_turned else (line, unit * UNIT)
 
     def fragment(self, lane: Any, row: Any, *, is_right: bool) -> Any:
         """Bytes to the unit that a lane points out for 16 rows by a depth of 16 (ldmatrix.x4).
@@ -109,7 +125,7 @@ class Slab:
         """
         low, high = lane // 8 % 2, lane // 16
         lower, deeper = (high, low) if is_right else (low, high)
-        if self.is_transposed:
+        if self.is_turned:
             return self.offset(lane % 8 + deeper * 8, row // UNIT + lower)
         return self.offset(row + lane % 8 + lower * 8, deeper)
 
@@ -119,7 +135,7 @@ class Slab:
         Both are multiples of 16: no swizzle differs within these lines, and no bit of the unit is
         set in both numbers.
         """
-        line, unit = (depth, row // UNIT) if self.is_transposed else (row, depth // UNIT)
+        line, unit = (depth, row // UNIT) if self.is_turned else (row, depth // UNIT)
         exchanged = start ^ (unit * UNIT_BYTES) if unit else start
         return exchanged + line * self.units * UNIT_BYTES if line else exchanged
 

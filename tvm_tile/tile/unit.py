@@ -8,13 +8,13 @@ NVIDIA's warps multiply 16 rows by 8 columns by a depth of 16 (mma), with fragme
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MatrixInstruction
 from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
 from tvm_tile.tile.panel import LEAST_UNITS, Panel, panel_of
 from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT_BYTES, Slab, vector_width
+from tvm_tile.tile.slab import ELEMENT, FRAGMENT, UNIT_BYTES, Chunk, Slab, vector_width
 from tvm_tile.tile.sum_layout import CORNER_COLUMNS, MMA_SUMS, QUAD, SumLayout
 
 _MMA_DTYPES = frozenset({"float16", "bfloat16"})
@@ -156,7 +156,6 @@ class WaveUnit:
 
 
 Unit = MmaUnit | WaveUnit
-Chunk = Slab | Panel
 
 
 def units_of(device: Device, dtype: str) -> tuple[Unit, ...]:
@@ -175,6 +174,6 @@ def one_behind_the_other(chunks: Iterable[Chunk]) -> tuple[Chunk, ...]:
     end = 0
     for chunk in chunks:
         lines = chunk.line_bytes * FRAGMENT
-        found.append(chunk.starting_at(-(-end // lines) * lines))
-        end = found[-1].first_byte + chunk.size
+        found.append(replace(chunk, start=-(-end // lines) * lines))
+        end = found[-1].start + chunk.size
     return tuple(found)

@@ -22,9 +22,9 @@ from tvm_tile.tile.limits import norm
 from tvm_tile.tile.mma import matrix_rate
 from tvm_tile.tile.panel import Panel
 from tvm_tile.tile.rounds import WalkingTile
-from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.slab import UNIT_BYTES, Chunk
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.unit import Chunk, MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
+from tvm_tile.tile.unit import MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
 
 _WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)
 _FRAGMENTS = (1, 2)  # of a warp's rows, where an instruction leaves a lane few sums
@@ -62,7 +62,7 @@ class WarpAttentionTile(WalkingTile):
     @property
     def reaches_values(self) -> bool:
         """Whether sums go out through memory where values are."""
-        return math.prod(self.store_shape) * 4 > self.chunks[-1].first_byte
+        return math.prod(self.store_shape) * 4 > self.chunks[-1].start
 
     def describe(self) -> str:
         """The tile in one line, for people."""
@@ -120,7 +120,7 @@ def _tile(
         rounds=chain.rounds((rows, keys)),
     )
     tile = replace(tile, chunks=_chunks(chain, tile))
-    end = tile.chunks[-1].first_byte + tile.chunks[-1].size
+    end = tile.chunks[-1].start + tile.chunks[-1].size
     shared = max(end, math.prod(tile.store_shape) * 4)
     tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
     if tile.registers > (_MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES):

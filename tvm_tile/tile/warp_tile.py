@@ -8,9 +8,10 @@ from typing import Generic, TypeVar
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.slab import Chunk
 from tvm_tile.tile.sum_layout import SumLayout
 from tvm_tile.tile.tile import Tile
-from tvm_tile.tile.unit import Chunk, MmaUnit, WaveUnit
+from tvm_tile.tile.unit import MmaUnit, WaveUnit
 
 LEAST_LINE = 64  # bytes of a chunk along the depth
 _RASTER_ROWS = 1024
@@ -86,7 +87,7 @@ class WarpTile(Tile, Generic[_Unit]):
             self.unit.lay(product, operand, rows, self.depth, self.block_size)
             for operand, rows in ((product.left, self.rows), (product.right, self.columns))
         )
-        return left, right.starting_at(left.size)
+        return left, replace(right, start=left.size)
 
     def filled(self, product: Product) -> WarpTile[_Unit]:
         """This tile, with its number of blocks and the shared memory of its stages and its sums."""

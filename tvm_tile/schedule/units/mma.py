@@ -52,7 +52,7 @@ class Fragments:
             first: of the stage's.
             step: the even and the odd ones have registers of their own.
         """
-        name = load_matrices(turned=self.slab.is_transposed)
+        name = load_matrices(turned=self.slab.is_turned)
         for number in range(self.count):
             at = self.slab.moved(self.start, number * FRAGMENT, step * FRAGMENT)
             pointer = ring.ptr_to([first + at])
