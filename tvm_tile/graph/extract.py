@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import tvm
@@ -33,11 +34,15 @@ def extract(func: tirx.PrimFunc) -> TileGraph | None:
     """
     blocks: list[SBlock] = []
     tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
-    operators = [extract_operator(block) for block in blocks if block.name_hint != "root"]
-    if not operators or any(op is None for op in operators):
-        return None
-    found = tuple(op for op in operators if op is not None)
-    return TileGraph(found)
+    operators = extract_operators(block for block in blocks if block.name_hint != "root")
+    return TileGraph(tuple(operators)) if operators else None
+
+
+def extract_operators(blocks: Iterable[SBlock]) -> list[Operator]:
+    """Several blocks as operators; none where one of them is none."""
+    found = [extract_operator(block) for block in blocks]
+    known = [operator for operator in found if operator is not None]
+    return known if len(known) == len(found) else []
 
 
 def extract_operator(block: SBlock) -> Operator | None:

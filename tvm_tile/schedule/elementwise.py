@@ -31,7 +31,7 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
-from tvm_tile.schedule.steps import bind_flat, bind_loop, flat_loop
+from tvm_tile.schedule.steps import bind_flat, bind_loop, blocks_named, flat_loop
 from tvm_tile.tile.plain import PlainTile, construct_plain
 from tvm_tile.tile.rules import ELEMENTWISE
 from tvm_tile.tile.transpose import construct_flat
@@ -57,7 +57,7 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
 
 def _are_alike(sch: Schedule, outputs: Sequence[str]) -> bool:
     """Whether several outputs have as many elements each, and none is computed from another."""
-    blocks = [sch.get(sch.get_sblock(name)) for name in outputs]
+    blocks = blocks_named(sch, outputs)
     written = [region.source for block in blocks for region in block.writes]
     read = [region.source for block in blocks for region in block.reads]
     is_apart = not any(one.same_as(own) for one in read for own in written)

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm import ir
-from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.ends import ignores_zeros
 from tvm_tile.schedule.normalize import pads_sums
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.stacked_sums import stacked
-from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction
+from tvm_tile.schedule.steps import SBlockRV, blocks_named, child_blocks, is_output, is_reduction
 from tvm_tile.tile.few_vectors import Matvec, Prologue, find_matvec, side_by_side
 
 
@@ -126,7 +126,7 @@ def _products(
     sch: Schedule, mains: Sequence[SBlockRV], prologue: Sequence[str], device: Device
 ) -> tuple[Operator, Matvec] | None:
     """The products as one operator, with what makes its short operand."""
-    operators = _operators([sch.get(main) for main in mains])
+    operators = extract_operators(map(sch.get, mains))
     parts = [find_matvec(operator, device) for operator in operators]
     products = [part for part in parts if part is not None]
     if not operators or len(products) < len(mains):
@@ -136,16 +136,9 @@ def _products(
         found = side_by_side(operators, products)
     if found is None or not prologue:
         return found
-    stages = _operators([sch.get(sch.get_sblock(name)) for name in prologue])
+    stages = extract_operators(blocks_named(sch, prologue))
     made = Prologue.of(stages) if stages else None
     is_own = bool(stages) and products[0].reused.tensor == stages[-1].write.tensor
     if made is None or not is_own or products[0].batch:
         return None
     return found[0], replace(found[1], prologue=made)
-
-
-def _operators(blocks: Sequence[SBlock]) -> list[Operator]:
-    """Blocks as operators; none where some are not affine."""
-    found = [extract_operator(block) for block in blocks]
-    known = [operator for operator in found if operator is not None]
-    return known if len(known) == len(found) else []

@@ -20,10 +20,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.extract import extract_operator
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.extract import extract_operators
 from tvm_tile.schedule.normalize import NormalForm
-from tvm_tile.schedule.steps import SBlockRV, replace_parts
+from tvm_tile.schedule.steps import SBlockRV, blocks_named, replace_parts
 from tvm_tile.tile.merge import Merge, Pair, find_merge, find_row_merge
 
 
@@ -94,26 +93,20 @@ def merge_along_rows(sch: Schedule, form: NormalForm) -> MergedShapes:
 
 
 def _find_along_rows(sch: Schedule, names: Sequence[str]) -> Merge | None:
-    operators = _operators(sch, names)
-    known = [op for op in operators if op is not None]
-    return find_row_merge(known) if len(known) == len(names) else None
+    operators = extract_operators(blocks_named(sch, names))
+    return find_row_merge(operators) if operators else None
 
 
 def _names(form: NormalForm) -> tuple[str, ...]:
     return (*form.reductions, *form.producers, *form.outputs)
 
 
-def _operators(sch: Schedule, names: Sequence[str]) -> list[Operator | None]:
-    return [extract_operator(sch.get(sch.get_sblock(name))) for name in names]
-
-
 def _find(sch: Schedule, form: NormalForm, keep_outputs: bool) -> Merge | None:
-    operators = _operators(sch, _names(form))
-    known = [op for op in operators if op is not None]
+    operators = extract_operators(blocks_named(sch, _names(form)))
     end = len(form.reductions) + len(form.producers)
     copied = range(len(form.reductions), end)
     stored = range(end, len(operators) if keep_outputs else end)
-    return find_merge(known, 0, copied, stored) if len(known) == len(operators) else None
+    return find_merge(operators, 0, copied, stored) if operators else None
 
 
 def _apply(sch: Schedule, names: Sequence[str], merge: Merge) -> Mapping[str, Step]:

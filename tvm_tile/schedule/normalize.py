@@ -15,7 +15,14 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import loads_of, ranges_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.steps import SBlockRV, child_blocks, is_output, is_reduction, permuted
+from tvm_tile.schedule.steps import (
+    SBlockRV,
+    blocks_named,
+    child_blocks,
+    is_output,
+    is_reduction,
+    permuted,
+)
 
 _COSTLY_FLOPS = 8  # of one element, such as an exponential's
 
@@ -76,7 +83,7 @@ def _inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None
 def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
     """Whether a guard keeps an output from reading sums of ``reductions`` beyond their end."""
     block = sch.get(sch.get_sblock(output))
-    sums = [sch.get(sch.get_sblock(name)).writes[0].source for name in reductions]
+    sums = [block.writes[0].source for block in blocks_named(sch, reductions)]
     ranges = ranges_of(block)
     return any(
         load.source.same_as(own)

@@ -27,11 +27,11 @@ from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows
 from tvm_tile.schedule.normalize import NormalForm, inlined
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.steps import blocks_named, replace_parts
 from tvm_tile.tile.common_axes import common_extents, find_divisions, in_order
 
 Parts = Sequence[Sequence[int]]
@@ -57,7 +57,7 @@ def stay_in_order(func: tirx.PrimFunc) -> bool:
     if form is None or len(form.outputs) != 1:
         return False
     sch, _ = view_rows(sch, form)
-    stages = _operators(sch, (*form.reductions, *form.outputs))
+    stages = extract_operators(blocks_named(sch, (*form.reductions, *form.outputs)))
     orders = [in_order(op) for op in stages]
     extents = {tuple(axis.extent for axis in order or ()) for order in orders}
     return len(extents) == 1 and None not in orders and orders[-1] == _long_axes(stages[-1])
@@ -70,7 +70,7 @@ def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged
     """
     (output,) = form.outputs
     names = (*form.producers, *form.reductions, output)
-    stages = _operators(sch, names)
+    stages = extract_operators(blocks_named(sch, names))
     as_given = sch, MergedShapes((), tuple(sch.mod["main"].params))
     # Where the output reads is divided, maybe; it writes in the order of its axes.
     orders = [*map(in_order, stages[:-1]), *map(_long_axes, stages[-1:])]
@@ -83,20 +83,13 @@ def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged
     for name, op, order in zip(names, stages, known, strict=True):
         of_axis = dict(zip(order, _parts(order, common), strict=True))
         _split(finer, name, [of_axis.get(axis, [axis.extent]) for axis in op.axes])
-    found = _operators(finer, names)
+    found = extract_operators(blocks_named(finer, names))
     if not found or any(in_order(op) is None for op in found):
         return as_given
     if in_order(found[-1]) != _long_axes(found[-1]):
         return as_given
     merged = _divided(finer, names, find_divisions(found), as_given[1].params)
     return start_schedule(_simplified(finer.mod["main"])), merged
-
-
-def _operators(sch: Schedule, names: Sequence[str]) -> list[Operator]:
-    """The operators of these blocks; none where some are not affine."""
-    found = [extract_operator(sch.get(sch.get_sblock(name))) for name in names]
-    known = [op for op in found if op is not None]
-    return known if len(known) == len(found) else []
 
 
 def _long_axes(op: Operator) -> tuple[Axis, ...]:

@@ -24,14 +24,14 @@ from functools import partial
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.held_rows import write_held
 from tvm_tile.schedule.merge import MergedShapes, restore
 from tvm_tile.schedule.normalize import NormalForm, inlined, inlined_cheap
 from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, blocks_named, fuse
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
 from tvm_tile.tile.rows import RowTile, construct_rows
@@ -50,13 +50,10 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     if form is None or form.producers or len(form.outputs) != 1:
         return ()
     sch, merged = view_rows(sch, form)
-    output = extract_operator(sch.get(sch.get_sblock(form.outputs[0])))
-    reductions = [extract_operator(sch.get(sch.get_sblock(name))) for name in form.reductions]
-    if output is None or any(op is None for op in reductions):
+    operators = extract_operators(blocks_named(sch, (*form.outputs, *form.reductions)))
+    if not operators or any(map(is_contraction, operators[1:])):
         return ()
-    sums = [op for op in reductions if op is not None]
-    if any(map(is_contraction, sums)):
-        return ()
+    output, *sums = operators
     if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
         return ()
     rows = _row_axes(output, sums)
@@ -73,15 +70,13 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
         if form is None:
             continue
         sch, merged = view_rows(sch, form)
-        output, *stages = [
-            extract_operator(sch.get(sch.get_sblock(name)))
-            for name in (form.outputs[0], *form.producers, *form.reductions)
-        ]
-        known = [op for op in stages if op is not None]
-        if output is None or len(known) < len(stages):
+        names = (form.outputs[0], *form.producers, *form.reductions)
+        operators = extract_operators(blocks_named(sch, names))
+        if not operators:
             continue
-        rows = _row_axes(output, known[len(form.producers) :])
-        held = find_held_rows(output, known, rows)
+        output, *stages = operators
+        rows = _row_axes(output, stages[len(form.producers) :])
+        held = find_held_rows(output, stages, rows)
         tiles = () if held is None else construct_held(held, task.device)[:count]
         if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]

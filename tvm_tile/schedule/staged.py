@@ -49,6 +49,7 @@ from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
 from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
+    blocks_named,
     copy_together,
     extent,
     fuse,
@@ -119,7 +120,7 @@ def _read_operator(sch: Schedule, form: NormalForm) -> Operator | None:
     operator = extract_operator(sch.get(sch.get_sblock(form.reductions[0])))
     if operator is None:
         return None
-    made = {str(sch.get(sch.get_sblock(p)).writes[0].source.name) for p in form.producers}
+    made = {str(block.writes[0].source.name) for block in blocks_named(sch, form.producers)}
     reads = tuple(
         replace(read, is_computed=read.is_computed or read.tensor.name in made)
         for read in operator.reads

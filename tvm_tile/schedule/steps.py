@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -33,6 +33,11 @@ def is_output(sch: Schedule, block: SBlockRV) -> bool:
     written = sch.get(block).writes[0].source
     func = sch.mod["main"]
     return any(param.same_as(written) for param in func.params)
+
+
+def blocks_named(sch: Schedule, names: Iterable[str]) -> list[SBlock]:
+    """The blocks of these names, as they stand."""
+    return [sch.get(sch.get_sblock(name)) for name in names]
 
 
 def child_blocks(sch: Schedule) -> list[SBlockRV]:

@@ -33,6 +33,7 @@ from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
+from tvm_tile.schedule.steps import blocks_named
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
@@ -63,7 +64,7 @@ def _read(task: Task) -> list[tuple[SBlock, Output]] | None:
     sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return None
-    blocks = [sch.get(sch.get_sblock(name)) for name in form.outputs]
+    blocks = blocks_named(sch, form.outputs)
     outputs = [(block, output) for block in blocks if (output := read_output(block)) is not None]
     return outputs if len(outputs) == len(blocks) else None
 

@@ -16,6 +16,7 @@ from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.padding import implies, padding_of
+from tvm_tile.schedule.steps import blocks_named
 from tvm_tile.tile.window import window_of
 
 
@@ -61,7 +62,7 @@ def read_blocks(func: tirx.PrimFunc) -> Blocks | None:
             kept.append(name)
         else:
             sch.compute_inline(block)
-    main, *producers = (sch.get(sch.get_sblock(n)) for n in (form.reductions[0], *kept))
+    main, *producers = blocks_named(sch, (form.reductions[0], *kept))
     after = sch.get(sch.get_sblock(form.outputs[0])) if form.outputs else None
     spatial = [v.var for v in main.iter_vars if v.iter_type == tirx.IterVar.DataPar]
     if not is_at(main.body.indices, spatial) or not all(map(is_in_order, producers)):

@@ -19,7 +19,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import loads_of, substituted, summand
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
@@ -27,6 +27,7 @@ from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.normalize import inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
@@ -76,18 +77,17 @@ def read_softmax(func: tirx.PrimFunc, reductions: int) -> SoftmaxForm | None:
     if form is None or form.producers or len(form.outputs) > 1:
         return None
     store_by_sums(sch, form)
-    blocks = [sch.get(sch.get_sblock(name)) for name in form.reductions]
+    blocks = blocks_named(sch, form.reductions)
     made = blocks[0].body.buffer
-    operators = [extract_operator(block) for block in (*blocks, blocks[-1])]
-    first, factors = operators[0], _factors(blocks[-1], made)
-    if first is None or factors is None:
+    operators, factors = extract_operators(blocks), _factors(blocks[-1], made)
+    if not operators or factors is None:
         return None
     weight, values = factors
-    if operators[-1] is not None:
-        names = {str(made.name), str(values.source.name)}
-        reads = tuple(read for read in operators[-1].reads if read.tensor.name in names)
-        operators[-1] = dataclasses.replace(operators[-1], reads=reads)
-    named = [None if op is None else with_axes_of(first, op) for op in operators[1:]]
+    first, *others = operators
+    names = {str(made.name), str(values.source.name)}
+    reads = tuple(read for read in others[-1].reads if read.tensor.name in names)
+    last = dataclasses.replace(others[-1], reads=reads)
+    named = [with_axes_of(first, operator) for operator in (*others, last)]
     *between, second = (op for op in named if op is not None)
     if len(between) + 1 < len(named):
         return None

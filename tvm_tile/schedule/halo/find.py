@@ -22,11 +22,12 @@ from typing import Any
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import loads_of
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.halo.step import SpatialStage, read_step
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.classify import is_contraction
@@ -84,9 +85,8 @@ def find_halo(task: Task) -> HaloMatch | None:
     sch, form = inlined(task.func, keep_producers=True)
     if form is None or len(form.outputs) > 1 or len(form.reductions) != len(sums):
         return None
-    names = (*form.producers, *form.outputs)
-    spatial = [sch.get(sch.get_sblock(name)) for name in names]
-    reductions = [sch.get(sch.get_sblock(name)) for name in form.reductions]
+    spatial = blocks_named(sch, (*form.producers, *form.outputs))
+    reductions = blocks_named(sch, form.reductions)
     params = tuple(sch.mod["main"].params)
     return _Finder(task, reductions, spatial, bool(form.outputs), params).found()
 
@@ -103,9 +103,8 @@ class _Finder:
 
     def found(self) -> HaloMatch | None:
         """The whole match; ``None`` where something is else."""
-        known = [extract_operator(block) for block in self.reductions]
-        operators = [operator for operator in known if operator is not None]
-        if len(operators) < len(known) or not all(map(is_sum_of_products, self.reductions)):
+        operators = extract_operators(self.reductions)
+        if not operators or not all(map(is_sum_of_products, self.reductions)):
             return None
         with_second = is_contraction(operators[-1])
         middle = operators[1:-1] if with_second else operators[1:]

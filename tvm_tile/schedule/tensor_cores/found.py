@@ -18,6 +18,7 @@ from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.merge import merge_axes
 from tvm_tile.schedule.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
@@ -100,7 +101,7 @@ def _read(sch: Schedule, form: NormalForm, of_halves: bool) -> tuple[Product, Ep
     operator = extract_operator(block)
     if operator is None or not is_sum_of_products(block):
         return None
-    producers = [sch.get(sch.get_sblock(name)) for name in form.producers]
+    producers = blocks_named(sch, form.producers)
     reads = [_without_producer(read, producers) for read in operator.reads]
     known = tuple(read for read in reads if read is not None)
     if len(known) < len(reads):
