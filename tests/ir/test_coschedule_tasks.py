@@ -14,7 +14,8 @@ from tvm import relax
 from tvm.relax import op
 
 from tvm_tile.device import Device, find_device
-from tvm_tile.passes import coschedule_tasks
+from tvm_tile.errors import PlanError
+from tvm_tile.passes import coschedule_tasks, merge_calls
 from tvm_tile.passes.coschedule_tasks import Coscheduled
 from tvm_tile.pipeline import Options, _lower
 from tvm_tile.plan.coschedule import coschedule
@@ -86,6 +87,31 @@ def test_who_is_refused_stays_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     mod, none = after(relax_module(chain, X), {made.name: "said so"})
     assert calls(mod) == ["softmax", "softmax1", "softmax"]
     assert not none
+
+
+def test_a_plan_that_would_not_run_rightly_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(*arguments: Any) -> tuple[Group, ...]:
+        group, *others = partition(*arguments)
+        assert group.plan is not None
+        return replace(group, plan=replace(group.plan, steps=group.plan.steps[::-1])), *others
+
+    forced(monkeypatch, ["softmax"])
+    partition = coschedule_tasks.partition
+    monkeypatch.setattr(coschedule_tasks, "partition", turned)
+    with pytest.raises(PlanError, match="written in earlier steps"):
+        after(relax_module(chain, X))
+
+
+def test_a_workspace_of_two_values_in_one_place_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def at_zero(sizes: Sequence[int], *_: Any) -> tuple[tuple[int, ...], int]:
+        return (0,) * len(sizes), max(sizes)
+
+    forced(monkeypatch, ["softmax"])
+    monkeypatch.setattr(merge_calls, "allocate", at_zero)
+    with pytest.raises(PlanError, match="bytes of their own"):
+        after(relax_module(chain, X))
 
 
 def test_a_value_used_inside_and_outside_is_an_output(monkeypatch: pytest.MonkeyPatch) -> None:

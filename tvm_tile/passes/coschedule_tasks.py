@@ -20,6 +20,7 @@ from tvm_tile.passes.merge_calls import merge
 from tvm_tile.passes.reorder_calls import reordered
 from tvm_tile.passes.schedule_tiles import PREDICTED
 from tvm_tile.passes.task_graph import TaskGraph, TaskNode, identity, read_block
+from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.choices import Launch, make_choice, with_weights_in_place
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator, aligned
 from tvm_tile.plan.groups import partition
@@ -187,6 +188,7 @@ class CoscheduleTasks:
                 self._leave(group, graph, refused.get(name, group.reason))
             else:
                 own = tuple(operators[n] for n in group.operators)
+                check(own, group.plan, self.device)
                 taken.append((group, Coscheduled(name, own, group.plan, group.apart_seconds)))
         if not taken:
             return block

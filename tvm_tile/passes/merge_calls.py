@@ -15,8 +15,9 @@ from tvm_tile.kernel.dispatch import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Lowering, make_persistent
 from tvm_tile.passes.rewriter import size_of
 from tvm_tile.passes.task_graph import Location, TaskGraph, TaskNode, identity
+from tvm_tile.plan.check_plan import check_extents
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, ROperator
-from tvm_tile.plan.workspace import allocate, lifetimes
+from tvm_tile.plan.workspace import Extent, allocate, lifetimes
 
 ALIGNMENT = 256  # bytes, of constants and of what lies in the workspace
 _CONSTANTS = "constants"  # the tensor of those that lie in one
@@ -68,6 +69,7 @@ def merge(
         counters: that it uses.
 
     Raises:
+        PlanError: two values that are needed at once lie in one place.
         BuildError: it has too many tensors, or a kernel that cannot be part of another.
     """
     plan = group.plan
@@ -81,15 +83,15 @@ def merge(
     inner = [value for value in made if value not in escaping]
     constants = Constants.of(a for node in nodes for a in node.arguments)
     spaces, total = _workspace(inner, own, plan, [size_of(graph.kinds[v]) for v in inner])
+    check_extents(own, plan, spaces)
 
     inputs = [parameter(f"in{n}", graph.kinds[value]) for n, value in enumerate(given)]
     inputs += constants.parameters
-    first = len(given)
+    first, last = len(given), len(inputs) + len(outputs)
+    check_count(last + 1)
     places = {value: (number, 0) for number, value in enumerate(given)}
     places |= {value: (len(inputs) + number, 0) for number, value in enumerate(outputs)}
-    last = len(inputs) + len(outputs)
-    check_count(last + 1)
-    places |= {value: (last, start) for value, start in zip(inner, spaces, strict=True)}
+    places |= {space.value: (last, space.offset) for space in spaces}
     arguments = ([bind(a, places, constants, first) for a in arguments_of(node)] for node in nodes)
     bound = [
         Bound(ways(node.function), tuple(bound_to), tuple(node.weights)[: len(operator.constants)])
@@ -98,14 +100,13 @@ def merge(
     results = [parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
     results.append(Parameter("workspace", (max(total, ALIGNMENT),), "uint8"))
     kernel = make_persistent(name, own, plan, bound, tuple(inputs), tuple(results), counters)
-    table = kernel.table
-    tables = (relax.const(array) for array in (table.words.reshape(-1), table.queues))
+    arrays = kernel.table.words.reshape(-1), kernel.table.queues
     return MergedCalls(
         name,
         kernel.func,
         frozenset(group.operators),
         given,
-        (*constants.tensors, *tables),
+        (*constants.tensors, *map(relax.const, arrays)),
         outputs,
         tuple(relax.TensorType(p.shape, p.dtype) for p in results),
     )
@@ -207,9 +208,10 @@ def _workspace(
     operators: tuple[ROperator, ...],
     plan: ExecutionPlan,
     sizes: Sequence[int],
-) -> tuple[Sequence[int], int]:
+) -> tuple[tuple[Extent, ...], int]:
     """The places of values that only the group uses, and the bytes of all."""
     lives = {life.value: life for life in lifetimes(operators, plan)}
     born = [lives[value].born for value in inner]
     dies = [lives[value].dies for value in inner]
-    return allocate(sizes, born, dies, ALIGNMENT)
+    offsets, total = allocate(sizes, born, dies, ALIGNMENT)
+    return tuple(map(Extent, inner, offsets, sizes)), total
