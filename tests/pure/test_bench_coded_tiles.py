@@ -10,10 +10,8 @@ import pytest
 from bench.coded_tiles import fit
 from bench.coded_tiles.__main__ import _RESULTS, PRODUCTS, main
 from bench.coded_tiles.record import TILES, MeasuredTile, by_product, read, read_all
-from bench.coded_tiles.report import PAGE, first_choice, floor_us, page
+from bench.coded_tiles.report import PAGE, floor_us, page
 from bench.lines import put, rewrite
-from bench.report.compare import geometric_mean
-from tvm_tile.calibrate.fit import quality
 from tvm_tile.device import Device, find_device
 from tvm_tile.tile.coded import CodedTile
 
@@ -54,17 +52,6 @@ def test_fitting_finds_the_records_parameters_again(records: list[MeasuredTile])
     assert half.held_out is not None
     assert half.held_out.error < 0.13
     assert "load_cycles: 8" in fit.describe(whole, half)
-
-
-def test_first_choices_are_nearly_the_fastest_tiles(records: list[MeasuredTile]) -> None:
-    ratios = []
-    for own in by_product(records).values():
-        first = first_choice(own, H100)
-        assert first is not None
-        ratios.append(first.us / min(one.us for one in own))
-    assert geometric_mean(ratios) < 1.1
-    assert max(ratios) < 1.2
-    assert quality(fit.groups(records, H100), H100).mean_regret < 0.1
 
 
 def test_the_committed_page_is_that_of_the_records(
