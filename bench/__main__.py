@@ -4,6 +4,7 @@ python -m bench run --suite ops --systems tvm_tile,torch,dlight [--limit-s 600] 
 python -m bench traffic --suite models --systems tvm_tile,tvm_tile_unfused
 python -m bench code --suite models --devices amd/mi300x,amd/rx9070xt --batches 1
 python -m bench compare main~5 --suite ops,gemm
+python -m bench decisions --devices nvidia/h200,emulated [--update]
 python -m bench fuzz --seed 0 --count 500 --device emulated
 python -m bench report [--results bench/results]
 python -m bench list
@@ -17,10 +18,11 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench import suites, systems
+from bench import decisions, suites, systems
 from bench.code import record as code
 from bench.code.build import Builds
 from bench.compare import command as comparison
@@ -83,6 +85,12 @@ def _parser() -> argparse.ArgumentParser:
     comparing.set_defaults(do=_compare)
     comparison.add_arguments(comparing)
     _add_filters(comparing, comparison.KERNELS)
+    deciding = commands.add_parser(
+        "decisions", help="networks of few layers: which tiles and times are others than before"
+    )
+    deciding.set_defaults(do=_decisions)
+    decisions.add_arguments(deciding)
+    _add_filters(deciding, "shallow")
     fuzzing = commands.add_parser(
         "fuzz", help="random graphs: compiled, compared with PyTorch, shrunk where they are wrong"
     )
@@ -203,11 +211,21 @@ def _code(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    return _of_chosen(arguments, comparison.run)
+
+
+def _decisions(arguments: argparse.Namespace) -> int:
+    return _of_chosen(arguments, decisions.run)
+
+
+def _of_chosen(
+    arguments: argparse.Namespace, run: Callable[[argparse.Namespace, Sequence[Workload]], int]
+) -> int:
     chosen = _chosen(arguments)
     if not chosen:
         print("no workload of the suites is left by these filters", file=sys.stderr)
         return 2
-    return comparison.run(arguments, chosen)
+    return run(arguments, chosen)
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[Workload, ...]:

@@ -110,6 +110,7 @@ def leave_machine_code_out() -> None:
         ("compile_hip", b"none"),
         ("compiler_for", "none"),
         ("hip_compiler", "none"),
+        ("check_opencl", b""),
     ):
         if hasattr(lower, name):
             setattr(lower, name, partial(_always, compiled))

@@ -47,9 +47,14 @@ def workloads() -> tuple[Workload, ...]:
 
 
 def case(workload: Workload) -> Case:
-    """The step with random weights, drawn on the GPU if there is one."""
+    """The step with random weights, drawn on the GPU if there is one.
+
+    Sizes of the workload are instead of the model's.
+    """
     (model,) = (model for model in FACTS["models"] if model["name"] == workload.family)
-    return step_case(workload, model["kind"], model["sizes"])
+    own = dict(workload.sizes)
+    sizes = {name: own.get(name, size) for name, size in model["sizes"].items()}
+    return step_case(workload, model["kind"], sizes)
 
 
 def step_case(workload: Workload, kind: str, sizes: Mapping[str, Any]) -> Case:
