@@ -47,6 +47,14 @@ class Tensor:
         """Bytes of the whole tensor."""
         return math.prod(self.shape) * self.element_size
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours along each dimension.
+
+        A tensor is compact: its last dimension is contiguous, and rows follow each other.
+        """
+        return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+
 
 @dataclass(frozen=True, slots=True)
 class AffineIndex:
@@ -124,11 +132,9 @@ class Access:
     def strides(self) -> dict[str, int]:
         """Elements between neighbouring values of each axis, in memory."""
         strides: dict[str, int] = {}
-        stride = 1
-        for index, extent in zip(reversed(self.indices), reversed(self.tensor.shape), strict=True):
+        for index, stride in zip(self.indices[::-1], self.tensor.strides[::-1], strict=True):
             for axis, coefficient in index.terms:
                 strides[axis] = strides.get(axis, 0) + abs(coefficient) * stride
-            stride *= extent
         return strides
 
     @property

@@ -130,13 +130,12 @@ def flat_vector_elements(operator: Operator) -> int:
 def _alignment(write: Access, run: set[str]) -> int:
     """What divides all places in memory where a run of some axes begins to be written; 0 if that is
     always the first. A vector is stored at multiples of its length only."""
-    divisor, stride = 0, 1
-    for index, extent in zip(reversed(write.indices), reversed(write.tensor.shape), strict=True):
+    divisor = 0
+    for index, stride in zip(write.indices, write.tensor.strides, strict=True):
         steps = [coefficient for axis, coefficient in index.terms if axis not in run]
         divisor = math.gcd(divisor, *(stride * n for n in (index.offset, *steps)))
         if not index.is_exact:
             divisor = math.gcd(divisor, stride)
-        stride *= extent
     return divisor
 
 

@@ -272,9 +272,10 @@ def _operand(
     if any(index.offset or index.terms for index in left_out) or not kept:
         return None
     whole = Tensor(read.tensor.name, tuple(read.tensor.shape[d] for d in kept), read.tensor.dtype)
-    dimensions = zip(whole.shape, (read.indices[d] for d in kept), _strides(whole), strict=True)
+    strides = (stride * whole.element_size for stride in whole.strides)
+    dimensions = zip(whole.shape, (read.indices[d] for d in kept), strides, strict=True)
     boxed = {axis.name: axis.extent for axis in (*free, depth)}
-    shape, indices, strides = zip(
+    shape, indices, steps = zip(
         *(part for dimension in dimensions for part in _parts(dimension, boxed)), strict=True
     )
     names = {axis.name for axis in free}
@@ -295,7 +296,7 @@ def _operand(
     tensor = replace(whole, shape=shape)
     own = tuple(by_name[n] for n in order)
     read_size = read.elements(extents) * read.tensor.element_size
-    return Operand(tensor, indices, own, inner == depth.name, strides, tensor.size, read_size)
+    return Operand(tensor, indices, own, inner == depth.name, steps, tensor.size, read_size)
 
 
 def _parts(dimension: _Dimension, boxed: Mapping[str, int]) -> list[_Dimension]:
@@ -316,11 +317,3 @@ def _parts(dimension: _Dimension, boxed: Mapping[str, int]) -> list[_Dimension]:
         (extent // size, outer, stride * size),
         (size, AffineIndex(((inner[0], 1),)), stride),
     ]
-
-
-def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Bytes between neighbours along each dimension of a compact tensor."""
-    strides = [tensor.element_size]
-    for extent in reversed(tensor.shape[1:]):
-        strides.append(strides[-1] * extent)
-    return tuple(reversed(strides))

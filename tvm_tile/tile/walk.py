@@ -38,9 +38,8 @@ class Walk:
         across = tuple(
             strides.get(a.name, 0) for a in op.axes if a.extent > 1 and a.name not in own
         )
-        extents = [*access.tensor.shape[1:], 1]
-        places = [math.prod(extents[d:]) for d in range(len(extents))]
-        offset = sum(i.offset * place for i, place in zip(access.indices, places, strict=True))
+        places = zip(access.indices, access.tensor.strides, strict=True)
+        offset = sum(index.offset * stride for index, stride in places)
         is_plain = access.is_exact and not access.is_computed and access.tensor.dtype != "bool"
         is_ordered = list(steps) == sorted(steps, reverse=True) and steps[-1] > 0
         return cls(access, steps, across, offset, is_plain and is_ordered)
