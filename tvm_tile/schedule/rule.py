@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
@@ -14,7 +14,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.tile.rules import Rule, RunnerUp
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.tile import AnyTile, Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,6 @@ class Choice:
     def __call__(self) -> Scheduled | None:
         """Write the kernel; ``None`` where TVM cannot."""
         return self.write()
-
-
-AnyTile = TypeVar("AnyTile", bound=Tile)
 
 
 def choices_of(

@@ -25,7 +25,7 @@ from tvm_tile.tile.panel import Panel
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import resident_blocks
+from tvm_tile.tile.residency import nameable_registers, resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.unit import WaveUnit, units_of
@@ -83,12 +83,10 @@ def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
 
 def _fits(device: Device, tile: MatrixTile) -> bool:
     """Whether a block has enough of shared memory and of registers."""
-    nameable = device.memory(MemoryLevel.REGISTER).capacity // 4
-    most = min(nameable, device.registers_per_multi_processor // tile.block_size)
-    shared = device.memory(MemoryLevel.SHARED).capacity
-    if tile.shared_bytes > shared or tile.sums > _MOST_SUMS:
-        return False
-    return tile.registers <= most * _SHARE_OF_REGISTERS
+    each = device.registers_per_multi_processor // tile.block_size
+    most = min(nameable_registers(device), each) * _SHARE_OF_REGISTERS
+    is_held = tile.registers <= most and tile.sums <= _MOST_SUMS
+    return is_held and tile.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
 
 
 def _panels(product: Product, tile: MatrixTile) -> list[Panel]:

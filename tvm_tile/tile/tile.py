@@ -60,12 +60,12 @@ def ranked(tiles: Iterable[AnyTile | None], count: int | None = None) -> tuple[A
 def near_ties(
     tiles: Sequence[AnyTile], factor: float, preference: Callable[[AnyTile], Any]
 ) -> tuple[AnyTile, ...]:
-    """Ranked tiles, those that take hardly longer than the first by something else than by time.
+    """Ranked tiles, of which those that take hardly longer than the first are ordered anew.
 
     Args:
         tiles: best first.
         factor: of the first one's time, up to which no difference is to be trusted.
-        preference: the least is best.
+        preference: what these are ordered by; the least is best.
     """
     near = sum(tile.seconds <= factor * tiles[0].seconds for tile in tiles)
     return (*sorted(tiles[:near], key=preference), *tiles[near:])

@@ -8,7 +8,7 @@ are; to ask again for each extent of a range would take seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tvm import sym, tirx
 
@@ -19,11 +19,10 @@ from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.store_work import StoreWork
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.tile import AnyTile
 
 _ALL = 1 << 16  # tiles: more than there are of any product
 
-AnyTile = TypeVar("AnyTile", bound=Tile)
 Values = Mapping[Any, int]
 """Open extents, variables of a function, in a call."""
 
