@@ -42,10 +42,10 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
-from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
+from tvm_tile.schedule.units.wgmma import Instruction, group, wait
 from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
@@ -234,6 +234,9 @@ class _Consumer:
         # With scores of half precision the exponent is one multiplication and one addition.
         self.rows = RunningSoftmax(found, self.held, buffers, found.weights.slope)
         self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
+        dtypes = (found.chain.first.left.tensor.dtype,) * 2
+        self.scoring = Instruction(tile.keys, dtypes, (False, False))
+        self.adding = Instruction(tile.columns, dtypes, (True,))
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
         own = self.thread // WARPGROUP * 64
         self.left = kernel.left.descriptor(start, own)
@@ -260,61 +263,31 @@ class _Consumer:
     def score(self) -> None:
         """Begin the scores of the tile of keys whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
-        dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
-        name = f"wgmma.mma_async.sync.aligned.m64n{tile.keys}k{_DEPTH}.f32.{dtype}.{dtype}"
         keys = ib.Bind(self.keys + self._moved(_KEYS))
-        registers = [self.held.scores[i] for i in range(tile.keys // 2)]
-        fence(self.held.scores, tile.keys // 2)
-        ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
-        for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
-            line, within = divmod(step, _LINE_STEPS)
-            own, others = (
-                line * rows * LINE // 16 + within * kernel.left.instruction_depth
-                for rows in (tile.rows, tile.keys)
-            )
-            operands = [self.left + T.uint64(own), keys + T.uint64(others)]
-            adds = T.ptx.pred(int(step > 0))
-            ib.evaluate(T.ptx[name](*registers, *operands, adds, 1, 1, 0, 0))
-        ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+        with group(self.held.scores):
+            for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
+                line, within = divmod(step, _LINE_STEPS)
+                own, others = (
+                    line * rows * LINE // 16 + within * kernel.left.instruction_depth
+                    for rows in (tile.rows, tile.keys)
+                )
+                left = [self.left + T.uint64(own)]
+                self.scoring.add(self.held.scores, 0, left, keys + T.uint64(others), step > 0)
 
     def add(self, is_first: Any) -> None:
         """Begin to add weights times values of the tile whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
-        dtype = PTX_NAMES[kernel.chain.first.left.tensor.dtype]
-        name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{_DEPTH}.f32.{dtype}.{dtype}"
         values = ib.Bind(self.values + self._moved(_VALUES))
-        registers = [self.held.sums[i] for i in range(tile.columns // 2)]
-        fence(self.held.sums, tile.columns // 2)
-        fence(self.held.packed, tile.keys // 4)
-        ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
-        for step in range(tile.keys // _DEPTH):
-            own = [self.held.packed[step * 4 + i] for i in range(4)]
-            operand = values + T.uint64(step * kernel.values.instruction_depth)
-            adds = T.ptx.pred(tirx.Cast("int32", tirx.Not(is_first)) if step == 0 else 1)
-            ib.evaluate(T.ptx[name](*registers, *own, operand, adds, 1, 1, 1))
-        ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
-
-    def wait_for_products(self, running: int) -> None:
-        """Wait until at most so many groups of instructions run."""
-        ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))
+        with group(self.held.sums, self.held.packed):
+            for step in range(tile.keys // _DEPTH):
+                own = [self.held.packed[step * 4 + i] for i in range(4)]
+                others = values + T.uint64(step * kernel.values.instruction_depth)
+                adds = tirx.Not(is_first) if step == 0 else True
+                self.adding.add(self.held.sums, 0, own, others, adds)
 
     def _moved(self, which: int) -> Any:
         unit = self.kernel.stage_bytes // 16
         return tirx.Cast("uint64", self.turns[which].stage * unit)
-
-
-def fence(registers: Any, count: int) -> None:
-    """Keep the compiler from moving what reads or writes registers of running products."""
-    letter = "f" if str(registers.ty.dtype) == "float32" else "r"
-    name = f"keep_{letter}"
-    kind = {"f": "float", "r": "unsigned int"}[letter]
-    source = f"""
-__forceinline__ __device__ void {name}({kind}& value) {{
-  asm volatile("" : "+{letter}"(value));
-}}
-"""
-    for i in range(count):
-        ib.evaluate(T.cuda.func_call(name, registers[i], source_code=source))
 
 
 def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) -> None:
@@ -330,8 +303,7 @@ def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) 
         own.wait(_LEFT)
         own.wait(_KEYS)
         own.score()
-        own.wait_for_products(0)
-        fence(own.held.scores, tile.keys // 2)
+        wait(0, own.held.scores)
         own.release(_KEYS)
         rows.weigh(origin, tirx.const(0) + begin * tile.keys)
         own.held.pack(kernel.chain.second.right.tensor.dtype)
@@ -340,20 +312,17 @@ def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) 
             own.score()
             own.wait(_VALUES)
             own.add(step == 0)
-            own.wait_for_products(1)
-            fence(own.held.scores, tile.keys // 2)
+            wait(1, own.held.scores)
             own.release(_KEYS)
             rows.weigh(origin, (step + 1 + begin) * tile.keys)
-            own.wait_for_products(0)
-            fence(own.held.sums, tile.columns // 2)
+            wait(0, own.held.sums)
             own.release(_VALUES)
             rows.scale()
             own.held.pack(kernel.chain.second.right.tensor.dtype)
         own.release(_LEFT)
         own.wait(_VALUES)
         own.add(tirx.const(1) == count)
-        own.wait_for_products(0)
-        fence(own.held.sums, tile.columns // 2)
+        wait(0, own.held.sums)
         own.release(_VALUES)
         rows.finish()
         first = ib.Bind(own.thread // 32 * CORNER_ROWS)

@@ -9,17 +9,16 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.chain.kernel import fence
 from tvm_tile.schedule.coded.fragments import PAIRS, Held, scale_pair
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups, arrive
-from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.units.wgmma import Instruction, group, wait
 from tvm_tile.schedule.wgmma.ring import Turn
 from tvm_tile.schedule.wgmma.split import Parts, store_totals, wait_for_cluster
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, STEP
 from tvm_tile.tile.sum_layout import CORNER_ROWS
-from tvm_tile.tile.warpgroup_tile import LINE, ROWS, WARPGROUP
+from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
 
 _WARP = 32  # threads
 _DEPTH = 16  # of an instruction
@@ -70,7 +69,7 @@ class Consumer:
                 self._multiply(step, chunk)
                 if step < steps - 1:
                     self._load(step + 1)
-                    _wait_for_products(1)
+                    wait(1)
                     if step == 0:
                         with ib.If(chunk > 0), ib.Then():
                             self._release(turn.previous)
@@ -79,10 +78,9 @@ class Consumer:
             with ib.If(tirx.Not(is_last)), ib.Then():
                 self._wait()
                 self._load(0)
-                _wait_for_products(1)
+                wait(1)
                 self._decode(0)
-        _wait_for_products(0)
-        fence(self._sums, self._tile.width // 2)
+        wait(0, self._sums)
         self._release(turn.previous)
         self._put(origin)
 
@@ -135,23 +133,17 @@ class Consumer:
     def _multiply(self, step: int, chunk: Any) -> None:
         """Begin the products of a step, as a group."""
         kernel, tile, left = self._kernel, self._tile, self._lefts[step % 2]
-        dtype = PTX_NAMES[kernel.dtype]
-        name = f"wgmma.mma_async.sync.aligned.m{ROWS}n{tile.width}k{_DEPTH}.f32.{dtype}.{dtype}"
+        instruction = Instruction(tile.width, (kernel.dtype, kernel.dtype), (False,))
         moved = tirx.Cast("uint64", self._turn.stage * (tile.stage_bytes // 16))
         right = ib.Bind(self._right + moved)
-        sums = [self._sums[i] for i in range(tile.width // 2)]
-        fence(self._sums, tile.width // 2)
-        fence(left, _INSTRUCTIONS * _FRAGMENT)
-        ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
-        for number in range(_INSTRUCTIONS):
-            line, within = divmod(step * _INSTRUCTIONS + number, LINE_DEPTH // _DEPTH)
-            begin = line * tile.width * LINE // 16 + within * kernel.vectors.instruction_depth
-            own = [left[number * _FRAGMENT + i] for i in range(_FRAGMENT)]
-            # The first product of a tile does not add to what the registers hold.
-            is_first = step == 0 and number == 0
-            adds = T.ptx.pred(tirx.Cast("int32", chunk > 0) if is_first else 1)
-            ib.evaluate(T.ptx[name](*sums, *own, right + T.uint64(begin), adds, 1, 1, 0))
-        ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+        with group(self._sums, left):
+            for number in range(_INSTRUCTIONS):
+                line, within = divmod(step * _INSTRUCTIONS + number, LINE_DEPTH // _DEPTH)
+                begin = line * tile.width * LINE // 16 + within * kernel.vectors.instruction_depth
+                own = [left[number * _FRAGMENT + i] for i in range(_FRAGMENT)]
+                # The first product of a tile does not add to what the registers hold.
+                adds = chunk > 0 if step == 0 and number == 0 else True
+                instruction.add(self._sums, 0, own, right + T.uint64(begin), adds)
 
     def _put(self, origin: Place) -> None:
         """Store the sums, by vectors: rows of the matrix are neighbours in the output."""
@@ -186,8 +178,3 @@ def _loaded(constants: Any, count: int) -> Sequence[Any]:
     for i in range(count):
         ib.evaluate(T.ptx["ld.shared.u32"](registers[i], constants.ptr_to([i])))
     return [registers[i] for i in range(count)]
-
-
-def _wait_for_products(running: int) -> None:
-    """Wait until at most so many groups of products run."""
-    ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))

@@ -40,11 +40,11 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.build.leaving import leaving
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
-from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import declare, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
 from tvm_tile.schedule.wgmma.operand import TmaChunks
 from tvm_tile.schedule.wgmma.ring import (
     Alternation,
@@ -57,13 +57,9 @@ from tvm_tile.schedule.wgmma.split import Parts, keep_sums, store_totals, wait_f
 from tvm_tile.schedule.wgmma.sums import store_sums
 from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, needed_tiles, own_chunks
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup import TRANSPOSABLE
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, WARPGROUP, WarpgroupTile
 
-# Sums' dtype -> its name, and the dtype by which TVM knows such registers.
-_PTX_SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
 _LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
-_INSTRUCTION_DEPTHS = 4  # of 32 bytes, in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +179,16 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     if tile.division is not None:
         ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
     shape = (tile.instructions * tile.width // 2,)
-    registers = ib.alloc_buffer(shape, _PTX_SUMS[tile.sum_dtype][1], scope="local")
+    registers = ib.alloc_buffer(shape, SUMS[tile.sum_dtype][1], scope="local")
     sums = ib.decl_buffer(shape, tile.sum_dtype, data=registers.data, scope="local")
     thread = ib.Bind(kernel.thread - WARPGROUP)
     start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
-    group = ib.Bind(thread // WARPGROUP) if tile.alternates else thread // WARPGROUP
-    rows = tirx.const(0) if tile.alternates else group * (tile.instructions * 64)
+    number = ib.Bind(thread // WARPGROUP) if tile.alternates else thread // WARPGROUP
+    rows = tirx.const(0) if tile.alternates else number * (tile.instructions * 64)
     left, right = kernel.sides
     descriptors = (left.descriptor(start, rows), right.descriptor(start, tirx.const(0)))
     turn = Turn(tile.stages)
-    alternation = Alternation(group, kernel.turns) if tile.alternates else None
+    alternation = Alternation(number, kernel.turns) if tile.alternates else None
 
     def release() -> None:
         with ib.If(thread % WARPGROUP == 0), ib.Then():
@@ -206,16 +202,15 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
         with ib.serial(count) as chunk:
             full = ring.full.ptr_to([turn.stage])
             ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
-            ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
-            _multiply(kernel, registers, descriptors, turn.stage, chunk)
-            ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+            with group():
+                _multiply(kernel, registers, descriptors, turn.stage, chunk)
             with ib.If(chunk > 0), ib.Then():
-                ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(1))
+                wait(1)
                 release()
             turn.advance()
         if alternation is not None:
             alternation.pass_on(thread)
-        ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
+        wait(0)
         release()
         if alternation is not None:
             turn.skip(count)
@@ -232,8 +227,8 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
         walk()
         return
     _, count = own_chunks(product, tile, kernel.rank)
-    turn.skip(group * count)
-    walk(first=group, step=tile.consumers)
+    turn.skip(number * count)
+    walk(first=number, step=tile.consumers)
 
 
 def _multiply(
@@ -241,31 +236,16 @@ def _multiply(
 ) -> None:
     """The instructions of one chunk."""
     tile, (left, right) = kernel.tile, kernel.sides
-    dtypes = ".".join(PTX_NAMES[side.operand.tensor.dtype] for side in kernel.sides)
-    shape = f"m64n{tile.width}k{tile.depth // _INSTRUCTION_DEPTHS}"
-    name = f"wgmma.mma_async.sync.aligned.{shape}.{_PTX_SUMS[tile.sum_dtype][0]}.{dtypes}"
+    dtypes = [side.operand.tensor.dtype for side in kernel.sides]
+    turned = [side.is_transposed for side in kernel.sides]
+    instruction = Instruction(tile.width, dtypes, turned, tile.sum_dtype)
     moved = tirx.Cast("uint64", stage * (tile.stage_bytes // 16))
     first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
-    count = tile.width // 2
-    modifiers = _modifiers(tile, kernel.sides)
-    for step in range(_INSTRUCTION_DEPTHS):
-        for instruction in range(tile.instructions):
-            rows = instruction * left.instruction_rows + step * left.instruction_depth
-            operands = [
-                first + T.uint64(rows),
-                second + T.uint64(step * right.instruction_depth),
-            ]
+    for step in range(LINE // STEP_BYTES):
+        for number in range(tile.instructions):
+            rows = number * left.instruction_rows + step * left.instruction_depth
+            own = [first + T.uint64(rows)]
+            others = second + T.uint64(step * right.instruction_depth)
             # The first product of a tile does not add to what the registers hold.
-            adds = T.ptx.pred(tirx.Cast("int32", chunk > 0) if step == 0 else 1)
-            own = [registers[instruction * count + i] for i in range(count)]
-            ib.evaluate(T.ptx[name](*own, *operands, adds, *modifiers))
-
-
-def _modifiers(tile: WarpgroupTile, sides: tuple[TmaChunks, TmaChunks]) -> list[int]:
-    """Whether operands are negated, and transposed, where the instruction can."""
-    if tile.sum_dtype == "int32":
-        return []
-    not_negated = [1, 1]
-    if sides[0].operand.tensor.element_size != TRANSPOSABLE:
-        return not_negated
-    return [*not_negated, *(int(side.is_transposed) for side in sides)]
+            adds = chunk > 0 if step == 0 else True
+            instruction.add(registers, number * (tile.width // 2), own, others, adds)

@@ -14,6 +14,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
+from tvm_tile.schedule.units.wgmma import STEP_BYTES
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.warpgroup_tile import LINE
 
@@ -21,7 +22,6 @@ _AS_THEY_LIE, _SWIZZLE_128 = 0, 3  # CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_S
 _PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _SHARED_WINDOW = 1 << 18  # bytes that a descriptor's address reaches
 _UNIT = 16  # bytes, in which descriptors count
-_STEP_BYTES = 32  # of depth, in one instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class TmaChunks:
     @property
     def instruction_depth(self) -> int:
         """Units from one instruction's depth to the next."""
-        lines = _STEP_BYTES // self._element * LINE
-        return (lines if self.is_transposed else _STEP_BYTES) // _UNIT
+        lines = STEP_BYTES // self._element * LINE
+        return (lines if self.is_transposed else STEP_BYTES) // _UNIT
 
     @property
     def _element(self) -> int:

@@ -1,0 +1,96 @@
+"""Products on Hopper's tensor cores, a warpgroup at a time: asynchronous, to sums in registers.
+
+An instruction multiplies 64 rows by its width, 32 bytes of the depth. Its left operand is in shared
+memory or in registers, its right one in shared memory. What is in shared memory is told by matrix
+descriptors: :meth:`~tvm_tile.schedule.wgmma.operand.TmaChunks.descriptor` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
+from tvm_tile.tile.warpgroup import TRANSPOSABLE
+from tvm_tile.tile.warpgroup_tile import ROWS
+
+STEP_BYTES = 32  # of depth, in one instruction
+# Sums' dtype -> its name, and the dtype by which TVM knows such registers.
+SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction of a warpgroup.
+
+    Attributes:
+        width: columns.
+        dtypes: of the left and of the right operand, equally wide.
+        turned: of each operand in shared memory, whether its rows, not its depth, are contiguous.
+        sum_dtype: of the sums, of which a thread has ``width // 2``.
+    """
+
+    width: int
+    dtypes: Sequence[str]
+    turned: Sequence[bool]
+    sum_dtype: str = "float32"
+
+    def add(self, sums: Any, first: int, left: Sequence[Any], right: Any, adds: Any) -> None:
+        """Begin to add a product to a thread's sums.
+
+        Args:
+            sums: registers.
+            first: of them, the first that is added to.
+            left: the left operand's descriptor, or its four registers.
+            right: the right operand's descriptor.
+            adds: whether the sums are added to; if not, the product takes their place.
+        """
+        size = element_size(self.dtypes[0])
+        operands = ".".join(PTX_NAMES[dtype] for dtype in self.dtypes)
+        shape = f"m{ROWS}n{self.width}k{STEP_BYTES // size}.{SUMS[self.sum_dtype][0]}"
+        own = [sums[first + i] for i in range(self.width // 2)]
+        modifiers = [] if self.sum_dtype == "int32" else [1, 1]  # neither operand is negated
+        if size == TRANSPOSABLE:
+            modifiers += map(int, self.turned)
+        predicate = int(adds) if isinstance(adds, bool) else tirx.Cast("int32", adds)
+        name = f"wgmma.mma_async.sync.aligned.{shape}.{operands}"
+        ib.evaluate(T.ptx[name](*own, *left, right, T.ptx.pred(predicate), *modifiers))
+
+
+@contextmanager
+def group(*registers: Any) -> Iterator[None]:
+    """A frame for instructions that are waited for together.
+
+    They take these registers as what lies ahead of the frame has left them.
+    """
+    _keep(registers)
+    ib.evaluate(T.ptx.wgmma.fence.sync.aligned())
+    yield
+    ib.evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+
+
+def wait(running: int, *registers: Any) -> None:
+    """Wait until at most so many groups run; others have then written these registers."""
+    ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))
+    _keep(registers)
+
+
+def _keep(buffers: Sequence[Any]) -> None:
+    """Keep the compiler from moving what reads or writes registers of running products."""
+    for registers in buffers:
+        is_float = str(registers.ty.dtype) == "float32"
+        letter, kind = ("f", "float") if is_float else ("r", "unsigned int")
+        source = f"""
+__forceinline__ __device__ void keep_{letter}({kind}& value) {{
+  asm volatile("" : "+{letter}"(value));
+}}
+"""
+        for i in range(int(registers.ty.shape[0])):
+            ib.evaluate(T.cuda.func_call(f"keep_{letter}", registers[i], source_code=source))
