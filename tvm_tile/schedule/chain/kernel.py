@@ -91,11 +91,6 @@ class _ChainKernel:
         """Bytes of a tile of keys, all lines."""
         return self.lines * self.tile.keys * LINE
 
-    def first_byte(self, which: int) -> int:
-        """The byte of shared memory at which a ring begins: stages have keys first, then values."""
-        keys = self.lines * self.tile.rows * LINE
-        return (0, keys, keys + self.keys_bytes)[which]
-
     def tiles_of(self, origin: Place) -> tuple[Any, Any]:
         """The first tile of keys for an item's rows, and how many from there on, one at least.
 
@@ -137,8 +132,11 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
     line = LINE // first.left.tensor.element_size
     width = -(-tile.columns // line) * line
     left = TmaChunks(first.left, (tile.rows,), 0, first.depth, line)
-    keys = TmaChunks(first.right, (tile.keys,), 0, first.depth, line)
-    values = TmaChunks(second.right, (width,), 0, chain.keys, tile.keys)
+    lines = tile.depth // line
+    keys_start = lines * tile.rows * LINE
+    keys = TmaChunks(first.right, (tile.keys,), keys_start, first.depth, line)
+    values_start = keys_start + lines * tile.keys * LINE
+    values = TmaChunks(second.right, (width,), values_start, chain.keys, tile.keys)
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
@@ -217,10 +215,9 @@ class _Producer:
 
     def _stage(self, which: int, start: int) -> Callable[[int], Any]:
         """Byte behind ``start`` of a ring's stage -> a pointer to it."""
-        begin = start + self._kernel.first_byte(which)
-        if which != _LEFT:
-            begin = begin + self._turns[which].stage * self._kernel.stage_bytes
-        return lambda offset: self._kernel.data.ptr_to([begin + offset])
+        stage_bytes = self._kernel.stage_bytes if which != _LEFT else 0
+        begin = self._turns[which].stage * stage_bytes
+        return lambda offset: self._kernel.data.ptr_to([begin + (start + offset)])
 
 
 class _Consumer:
@@ -240,11 +237,8 @@ class _Consumer:
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
         own = self.thread // WARPGROUP * 64
         self.left = kernel.left.descriptor(start, own)
-        keys, values = (
-            start + tirx.const(kernel.first_byte(which), "uint32") for which in (_KEYS, _VALUES)
-        )
-        self.keys = kernel.keys.descriptor(keys, tirx.const(0))
-        self.values = kernel.values.descriptor(values, tirx.const(0))
+        self.keys = kernel.keys.descriptor(start, tirx.const(0))
+        self.values = kernel.values.descriptor(start, tirx.const(0))
 
     def wait(self, which: int) -> None:
         """Wait until what a ring's turn brings is there."""

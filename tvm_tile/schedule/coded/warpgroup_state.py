@@ -79,7 +79,8 @@ class CodedWarpgroups:
             return tirx.const(0), total
         each = self.tile.chunks_each
         first = ib.Bind(self.rank * each)
-        return first, ib.Bind(ib.min(each, total - first))
+        is_even = total % self.tile.splits == 0
+        return first, each if is_even else ib.Bind(ib.min(each, total - first))
 
     @property
     def column_tiles(self) -> Any:
