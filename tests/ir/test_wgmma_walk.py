@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,11 +15,13 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Axis, Operator
+from tvm_tile.schedule.pipelines import walk
+from tvm_tile.schedule.pipelines.walk import Walk, own_chunks
 from tvm_tile.schedule.tensor_cores import place as places
+from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.place import Place, place_in
-from tvm_tile.schedule.wgmma import walk
-from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, own_chunks
 from tvm_tile.tile.product import Operand, Product, find_product
+from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup import construct_warpgroup
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
@@ -49,17 +52,18 @@ class Loops:
 
 def origins(product: Product, tile: WarpgroupTile, loops: Loops) -> Iterator[Place]:
     """The first places of all tiles of all blocks; of a cluster's, those of the first."""
+    boxes = (product.left.free, tile.rows), (product.right.free, tile.columns)
     for block in range(0, tile.grid, tile.splits):
         if tile.splits > 1:
             shared: list[Place] = []
             for rank in range(tile.splits):
-                for_tiles(product, tile, block + rank, shared.append, limits={})
+                Walk(product, boxes, tile, {}, block + rank).for_tiles(shared.append)
             assert all(origin == shared[0] for origin in shared)
             yield shared[0]
             continue
         for turn in itertools.count():
             loops.turn, found = turn, []
-            for_tiles(product, tile, block, found.append, limits={})
+            Walk(product, boxes, tile, {}, block).for_tiles(found.append)
             if turn >= loops.turns:
                 break
             yield from found
@@ -117,10 +121,11 @@ def test_every_output_is_stored_once(operator: Operator, loops: Loops) -> None:
 def test_every_summand_is_met_once(operator: Operator, loops: Loops) -> None:
     for product, tile in every_tile(operator):
         met: Counter[tuple[int, ...]] = Counter()
+        total = math.prod(chunk_counts(product, tile.depth))
         for rank in range(tile.splits):
-            first, count = own_chunks(product, tile, rank)
+            first, count = own_chunks(total, tile.splits, rank)
             for chunk in range(count):
-                place = chunk_place(product, tile, first + chunk)
+                place = chunk_place(product, tile.depth, first + chunk)
                 met[values((*product.steps, product.depth), place)] += 1
         depth = range(0, product.depth.extent, tile.depth)
         steps = (range(axis.extent) for axis in product.steps)

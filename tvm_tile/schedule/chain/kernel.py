@@ -20,41 +20,43 @@ first (:class:`tvm_tile.tile.rounds.Rounds`), and only tiles at the band's edge 
 While tensor cores add up one tile's values, other lanes weigh the next tile's scores. The weights'
 registers are written behind the wait for the product that reads them.
 
-Why this is free of races: each ring is the one of ``wgmma/kernel.py``, with the same argument; the
-left operand is a ring of one stage. A consumer gives back keys when it has waited for the scores,
-values when it has waited for the sums, and the left operand behind the last scores of an item. The
-producer asks for a tile of keys before the values of the one before it are given back only if the
-ring has another stage: there are at least two, so neither side waits for the other in a circle.
+Why this is free of races: each ring is the one of ``pipelines/specialised.py``, with the same
+argument; the left operand is a ring of one stage. A consumer gives back keys when it has waited for
+the scores, values when it has waited for the sums, and the left operand behind the last scores of
+an item. The producer asks for a tile of keys before the values of the one before it are given back
+only if the ring has another stage: there are at least two, so neither side waits for the other in a
+circle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
-from tvm_tile.schedule.tensor_cores.parameters import declare
+from tvm_tile.schedule.pipelines.ring import Ring, Turn, make_ring
+from tvm_tile.schedule.pipelines.specialised import specialise
+from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
+from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
-from tvm_tile.schedule.wgmma.operand import TmaChunks
-from tvm_tile.schedule.wgmma.ring import Ring, Turn, make_ring
 from tvm_tile.tile.chain import Chain, ChainTile
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
 
 _DEPTH = 16  # of an instruction
 _LINE_STEPS = 4  # instructions along a line
-_LEFT, _KEYS, _VALUES = range(3)  # the rings
+_LEFT, _KEYS, _VALUES = range(3)  # the operands, each with a ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,9 @@ class _ChainKernel:
 
     found: AttentionMatch
     tile: ChainTile
-    left: TmaChunks
-    keys: TmaChunks
-    values: TmaChunks
-    data: Any
-    rings: Sequence[Ring]  # of the left operand, the keys, the values
+    sides: Sequence[TmaChunks]
+    maps: Sequence[Any]
+    rings: Sequence[Ring]
     block: Any
     thread: Any
 
@@ -75,21 +75,6 @@ class _ChainKernel:
     def chain(self) -> Chain:
         """What is computed."""
         return self.found.chain
-
-    @property
-    def lines(self) -> int:
-        """Chunks of the first product's depth."""
-        return self.tile.depth // self.left.chunk
-
-    @property
-    def stage_bytes(self) -> int:
-        """Bytes of a stage: a tile of keys and one of values."""
-        return self.keys_bytes + self.values.size
-
-    @property
-    def keys_bytes(self) -> int:
-        """Bytes of a tile of keys, all lines."""
-        return self.lines * self.tile.keys * LINE
 
     def tiles_of(self, origin: Place) -> tuple[Any, Any]:
         """The first tile of keys for an item's rows, and how many from there on, one at least.
@@ -130,21 +115,19 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
     chain = found.chain
     first, second = chain.first, chain.second
     line = LINE // first.left.tensor.element_size
-    width = -(-tile.columns // line) * line
-    left = TmaChunks(first.left, (tile.rows,), 0, first.depth, line)
-    lines = tile.depth // line
+    lines, width = tile.depth // line, -(-tile.columns // line) * line
     keys_start = lines * tile.rows * LINE
-    keys = TmaChunks(first.right, (tile.keys,), keys_start, first.depth, line)
     values_start = keys_start + lines * tile.keys * LINE
     values = TmaChunks(second.right, (width,), values_start, chain.keys, tile.keys)
-    with IRBuilder() as builder, ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
-        maps = [left.tensor_map(buffers), keys.tensor_map(buffers)]
+    sides = (
+        TmaChunks(first.left, (tile.rows,), 0, first.depth, line),
+        TmaChunks(first.right, (tile.keys,), keys_start, first.depth, line),
+        values,
+    )
+    with function(found.params) as (builder, buffers):
         # Zeros are copied from behind the last value: 0 times what lies there may not be 0.
         limits = {} if found.keys is None else {chain.keys.name: found.keys}
-        maps.append(values.tensor_map(buffers, limits))
+        maps = [side.tensor_map(buffers, limits if side is values else {}) for side in sides]
         ib.device_entry()
         block = ib.cta_id([tile.grid])
         thread = ib.thread_id([tile.block_size])
@@ -152,72 +135,53 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         # Launches ask for more than the static limit only where this buffer exceeds it alone.
         size = max(tile.ring_bytes, STATIC_SHARED_LIMIT + 1)
         data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
-        stages = (1, tile.stages, tile.stages)
-        rings = [make_ring(count, tile.consumers, thread) for count in stages]
+        stage_bytes = values_start - keys_start + values.size
+        stages = (1, 0), (tile.stages, stage_bytes), (tile.stages, stage_bytes)
+        rings = [make_ring(data, *own, tile.consumers, thread) for own in stages]
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _ChainKernel(found, tile, left, keys, values, data, rings, block, thread)
+        kernel = _ChainKernel(found, tile, sides, maps, rings, block, thread)
         corners = (4 * tile.consumers, CORNER_ROWS, CORNER_PITCH)
         memory = ib.alloc_buffer(corners, "float32", scope="shared")
         rows = Boxed(second.left, (tile.rows,), tile.rows)
         (column,) = second.right.free
         columns = Boxed(second.right, (min(tile.columns, column.extent),), tile.columns)
         store = SumStore(rows, columns, found.epilogue, buffers, memory)
-        with ib.If(thread < WARPGROUP):
-            with ib.Then():
-                _produce(kernel, maps)
-            with ib.Else():
-                _consume(kernel, store, buffers)
+        roles = partial(_produce, kernel), partial(_consume, kernel, store, buffers)
+        specialise(thread, tile.division, *roles)
     return builder.get()
 
 
-def _produce(kernel: _ChainKernel, maps: Sequence[Any]) -> None:
-    if kernel.tile.division is not None:
-        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](kernel.tile.division[0]))
-    with ib.If(kernel.thread == 0), ib.Then():
-        producer = _Producer(kernel, maps)
-        kernel.for_items(producer.item)
+def _produce(kernel: _ChainKernel) -> None:
+    """The thread that asks for copies."""
+    tile, chain = kernel.tile, kernel.chain
 
+    def fill(which: int, *places: Place) -> None:
+        """Fill a stage with the chunks at some places."""
+        side, turn = kernel.sides[which], turns[which]
+        turn.wait_until_empty()
+        turn.expect(len(places) * side.size)
+        for number, place in enumerate(places):
+            side.copy(kernel.maps[which], turn, place, number)
+        turn.advance()
 
-class _Producer:
-    """The thread that asks for copies, while its code is written."""
+    def lines(place: Place) -> list[Place]:
+        """The chunks of the first product's whole depth."""
+        chunk = kernel.sides[_KEYS].chunk
+        starts = range(0, tile.depth, chunk)
+        return [{**place, chain.first.depth.name: tirx.const(start)} for start in starts]
 
-    def __init__(self, kernel: _ChainKernel, maps: Sequence[Any]) -> None:
-        self._kernel, self._maps = kernel, maps
-        self._turns = [Turn(1), Turn(kernel.tile.stages), Turn(kernel.tile.stages)]
-
-    def item(self, origin: Place) -> None:
+    def item(origin: Place) -> None:
         """Copy everything that an item needs."""
-        kernel = self._kernel
-        self._fill_lines(_LEFT, kernel.left, kernel.tile.rows, origin)
+        fill(_LEFT, *lines(origin))
         first, count = kernel.tiles_of(origin)
         with ib.serial(count) as step:
-            place = {**origin, kernel.chain.keys.name: (first + step) * kernel.tile.keys}
-            self._fill_lines(_KEYS, kernel.keys, kernel.tile.keys, place)
-            full = self._begin(_VALUES, kernel.values.size)
-            kernel.values.copy(self._maps[_VALUES], self._stage(_VALUES, 0), full, place)
-            self._turns[_VALUES].advance()
+            place = {**origin, chain.keys.name: (first + step) * tile.keys}
+            fill(_KEYS, *lines(place))
+            fill(_VALUES, place)
 
-    def _fill_lines(self, which: int, side: TmaChunks, rows: int, place: Place) -> None:
-        """Copy the chunks of the first product's whole depth."""
-        full = self._begin(which, self._kernel.lines * side.size)
-        for line in range(self._kernel.lines):
-            at = {**place, self._kernel.chain.first.depth.name: tirx.const(line * side.chunk)}
-            side.copy(self._maps[which], self._stage(which, line * rows * LINE), full, at)
-        self._turns[which].advance()
-
-    def _begin(self, which: int, size: int) -> Any:
-        """Wait for an empty stage; gives the barrier that will count its bytes."""
-        ring, turn = self._kernel.rings[which], self._turns[which]
-        full, empty = ring.full.ptr_to([turn.stage]), ring.empty.ptr_to([turn.stage])
-        ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
-        ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(full, T.uint32(size)))
-        return full
-
-    def _stage(self, which: int, start: int) -> Callable[[int], Any]:
-        """Byte behind ``start`` of a ring's stage -> a pointer to it."""
-        stage_bytes = self._kernel.stage_bytes if which != _LEFT else 0
-        begin = self._turns[which].stage * stage_bytes
-        return lambda offset: self._kernel.data.ptr_to([begin + (start + offset)])
+    with ib.If(kernel.thread == 0), ib.Then():
+        turns = [Turn(ring) for ring in kernel.rings]
+        kernel.for_items(item)
 
 
 class _Consumer:
@@ -230,39 +194,35 @@ class _Consumer:
         self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
         # With scores of half precision the exponent is one multiplication and one addition.
         self.rows = RunningSoftmax(found, self.held, buffers, found.weights.slope)
-        self.turns = [Turn(1), Turn(tile.stages), Turn(tile.stages)]
+        self.turns = [Turn(ring) for ring in kernel.rings]
         dtypes = (found.chain.first.left.tensor.dtype,) * 2
         self.scoring = Instruction(tile.keys, dtypes, (False, False))
         self.adding = Instruction(tile.columns, dtypes, (True,))
-        start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
-        own = self.thread // WARPGROUP * 64
-        self.left = kernel.left.descriptor(start, own)
-        self.keys = kernel.keys.descriptor(start, tirx.const(0))
-        self.values = kernel.values.descriptor(start, tirx.const(0))
+        start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.rings[_LEFT].data.ptr_to([0])))
+        first_rows = self.thread // WARPGROUP * 64, tirx.const(0), tirx.const(0)
+        self.left, self.keys, self.values = (
+            side.descriptor(start, row) for side, row in zip(kernel.sides, first_rows, strict=True)
+        )
 
     def wait(self, which: int) -> None:
         """Wait until what a ring's turn brings is there."""
-        turn = self.turns[which]
-        full = self.kernel.rings[which].full.ptr_to([turn.stage])
-        ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
+        self.turns[which].wait_until_full()
 
     def release(self, which: int) -> None:
         """Say that a ring's turn is over, and go on."""
         turn = self.turns[which]
-        with ib.If(self.thread % WARPGROUP == 0), ib.Then():
-            empty = self.kernel.rings[which].empty.ptr_to([turn.stage])
-            ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(empty, T.uint32(1)))
+        turn.release(turn.stage, self.thread % WARPGROUP == 0)
         turn.advance()
 
     def score(self) -> None:
         """Begin the scores of the tile of keys whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
-        keys = ib.Bind(self.keys + self._moved(_KEYS))
+        keys = ib.Bind(self.keys + self.turns[_KEYS].moved)
         with group(self.held.scores):
             for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
                 line, within = divmod(step, _LINE_STEPS)
                 own, others = (
-                    line * rows * LINE // 16 + within * kernel.left.instruction_depth
+                    line * rows * LINE // 16 + within * kernel.sides[_LEFT].instruction_depth
                     for rows in (tile.rows, tile.keys)
                 )
                 left = [self.left + T.uint64(own)]
@@ -271,23 +231,17 @@ class _Consumer:
     def add(self, is_first: Any) -> None:
         """Begin to add weights times values of the tile whose turn it is, as a group."""
         kernel, tile = self.kernel, self.tile
-        values = ib.Bind(self.values + self._moved(_VALUES))
+        values = ib.Bind(self.values + self.turns[_VALUES].moved)
         with group(self.held.sums, self.held.packed):
             for step in range(tile.keys // _DEPTH):
                 own = [self.held.packed[step * 4 + i] for i in range(4)]
-                others = values + T.uint64(step * kernel.values.instruction_depth)
+                others = values + T.uint64(step * kernel.sides[_VALUES].instruction_depth)
                 adds = tirx.Not(is_first) if step == 0 else True
                 self.adding.add(self.held.sums, 0, own, others, adds)
-
-    def _moved(self, which: int) -> Any:
-        unit = self.kernel.stage_bytes // 16
-        return tirx.Cast("uint64", self.turns[which].stage * unit)
 
 
 def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) -> None:
     tile = kernel.tile
-    if tile.division is not None:
-        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
     own = _Consumer(kernel, buffers)
     rows = own.rows
 

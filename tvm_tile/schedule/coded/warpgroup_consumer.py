@@ -10,12 +10,12 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.coded.fragments import PAIRS, Held, scale_pair
-from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups, arrive
+from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
+from tvm_tile.schedule.pipelines.clusters import store_totals
+from tvm_tile.schedule.pipelines.ring import Turn
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
-from tvm_tile.schedule.wgmma.ring import Turn
-from tvm_tile.schedule.wgmma.split import Parts, store_totals, wait_for_cluster
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, STEP
 from tvm_tile.tile.sum_layout import CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
@@ -27,22 +27,24 @@ _FRAGMENT = 4  # registers of an instruction's left operand
 _LANES = 4  # of a warp, that share a row
 
 
-class Consumer:
+def consume(kernel: CodedWarpgroups, store: SumStore) -> None:
+    """Compute and store the block's tiles; all threads of the consumers' warpgroups run this."""
+    kernel.walk.for_tiles(_Consumer(kernel, store).compute)
+
+
+class _Consumer:
     """One thread of a consumer warpgroup, while its code is written."""
 
     def __init__(self, kernel: CodedWarpgroups, store: SumStore) -> None:
-        tile = kernel.tile
-        if tile.division is not None:
-            ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
-        self._kernel, self._tile, self._store = kernel, tile, store
-        self._turn = Turn(tile.stages)
+        self._kernel, self._tile, self._store = kernel, kernel.tile, store
+        tile, self._turn = kernel.tile, Turn(kernel.ring)
         self._thread = ib.Bind(kernel.thread - WARPGROUP)
         lane = ib.Bind(self._thread % _WARP)
         self._warp_row = ib.Bind(self._thread // _WARP * CORNER_ROWS)  # in the block
         self._row = ib.Bind(self._warp_row + lane // _LANES)  # the first of the thread's two
         constants = _loaded(kernel.constants, len(kernel.fragments.constants))
         self._held = Held(constants, kernel.fragments.chosen(ib.Bind(lane % _LANES)))
-        start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
+        start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.ring.data.ptr_to([0])))
         self._right = kernel.vectors.descriptor(start, tirx.const(0))
         self._sums = ib.alloc_buffer((tile.width // 2,), "float32", scope="local")
         bits = kernel.fragments.bits
@@ -53,14 +55,11 @@ class Consumer:
         self._codes = kernel.words(tile.codes_start)
         self._boxes = kernel.words(tile.shared_start)
 
-    def run(self) -> None:
-        """Compute and store the block's tiles."""
-        self._kernel.for_tiles(self._compute)
-
-    def _compute(self, origin: Place) -> None:
+    def compute(self, origin: Place) -> None:
+        """Compute and store a tile."""
         steps, turn = self._tile.depth // STEP, self._turn
         _, count = self._kernel.chunks
-        self._wait()
+        turn.wait_until_full()
         self._load(0)
         self._decode(0)
         with ib.serial(count) as chunk:
@@ -72,26 +71,17 @@ class Consumer:
                     wait(1)
                     if step == 0:
                         with ib.If(chunk > 0), ib.Then():
-                            self._release(turn.previous)
+                            turn.release(turn.previous, self._kernel.of_warp())
                     self._decode(step + 1)
             turn.advance()
             with ib.If(tirx.Not(is_last)), ib.Then():
-                self._wait()
+                turn.wait_until_full()
                 self._load(0)
                 wait(1)
                 self._decode(0)
         wait(0, self._sums)
-        self._release(turn.previous)
+        turn.release(turn.previous, self._kernel.of_warp())
         self._put(origin)
-
-    def _wait(self) -> None:
-        """Wait until the stage whose turn it is is full."""
-        full = self._kernel.ring.full.ptr_to([self._turn.stage])
-        ib.evaluate(T.cuda.mbarrier_wait(full, self._turn.parity))
-
-    def _release(self, stage: Any) -> None:
-        """Say that this warp reads a stage no more."""
-        arrive(self._kernel, self._kernel.ring.empty.ptr_to([stage]))
 
     def _load(self, step: int) -> None:
         """Load a step's codes of both rows, and what they share, where that is another's."""
@@ -134,8 +124,7 @@ class Consumer:
         """Begin the products of a step, as a group."""
         kernel, tile, left = self._kernel, self._tile, self._lefts[step % 2]
         instruction = Instruction(tile.width, (kernel.dtype, kernel.dtype), (False,))
-        moved = tirx.Cast("uint64", self._turn.stage * (tile.stage_bytes // 16))
-        right = ib.Bind(self._right + moved)
+        right = ib.Bind(self._right + self._turn.moved)
         with group(self._sums, left):
             for number in range(_INSTRUCTIONS):
                 line, within = divmod(step * _INSTRUCTIONS + number, LINE_DEPTH // _DEPTH)
@@ -164,12 +153,7 @@ class Consumer:
 
             held = first // together * registers
             store.lay_down(self._sums, held, CORNER_ROWS, lane, at)
-        wait_for_cluster()
-        threads = tile.consumers * WARPGROUP
-        shape = (tile.width, tile.block_rows)
-        parts = Parts(shape, tile.store_shape, "float32", tile.splits, threads)
-        store_totals(store, parts, self._kernel.rank, self._thread, origin)
-        wait_for_cluster()
+        store_totals(store, tile, tile.block_rows, self._kernel.rank, self._thread, origin)
 
 
 def _loaded(constants: Any, count: int) -> Sequence[Any]:

@@ -17,44 +17,47 @@ So a step's codes are decoded while tensor cores multiply those of the step befo
 left operands, which take turns: a step's registers are written behind the wait for the products of
 two steps ago, which read them.
 
-Why this is free of races: the ring is that of ``wgmma/kernel.py``, with the same argument, but that
-threads write into stages, too, and read codes from them. All four of the producer's warps say that
-what they wrote is there, besides the copy engine, before a stage is full; and a stage is empty when
-each warp of the consumers has said so, behind its last load from it and behind the wait for its
-last product.
+Why this is free of races: the ring is that of ``pipelines/specialised.py``, with the same argument,
+but that threads write into stages, too, and read codes from them. All four of the producer's warps
+say that what they wrote is there, besides the copy engine, before a stage is full; and a stage is
+empty when each warp of the consumers has said so, behind its last load from it and behind the wait
+for its last product.
 """
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.build.leaving import leaving
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Tensor
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.fragments import Fragments
-from tvm_tile.schedule.coded.warpgroup_consumer import Consumer
+from tvm_tile.schedule.coded.warpgroup_consumer import consume
 from tvm_tile.schedule.coded.warpgroup_producer import produce
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
+from tvm_tile.schedule.pipelines.ring import make_ring
+from tvm_tile.schedule.pipelines.specialised import (
+    LEAST_BLOCKS,
+    launch,
+    specialise,
+    stages_of,
+    sums_behind,
+)
+from tvm_tile.schedule.pipelines.walk import Walk
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
-from tvm_tile.schedule.tensor_cores.parameters import declare, views
+from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore
-from tvm_tile.schedule.wgmma.kernel import dynamic_bytes
-from tvm_tile.schedule.wgmma.operand import TmaChunks
-from tvm_tile.schedule.wgmma.ring import make_ring
+from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, CodedWarpgroupTile
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.sum_layout import turned_sums
-from tvm_tile.tile.warpgroup_tile import WARPGROUP
 
 _WARPS = 4  # of a warpgroup
-_LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
 _BYTE = 8  # bits
 
 
@@ -65,42 +68,30 @@ def write_coded_warpgroup(
     match, product = found.found, found.found.product
     codes = _codes(found, tile)
     vectors = TmaChunks(product.left, (tile.width,), 0, product.depth, LINE_DEPTH)
-    with IRBuilder() as builder, ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
+    with function(found.params) as (builder, buffers):
         maps = [side.tensor_map(buffers) for side in (codes, vectors)]
-        ib.device_entry()
-        # Its use makes clusters of neighbouring blocks.
-        rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
-        block, thread = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
-        limits = bound_limits(match.limits)
-        stages, sums = tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4
-        size = dynamic_bytes(stages, sums)
-        data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
-        ring = make_ring(tile.stages, tile.consumers * _WARPS, thread, fillers=1 + _WARPS)
+        rank, block, thread = launch(tile)
+        boxes = (product.right.free, (tile.block_rows,)), (product.left.free, (tile.width,))
+        walk = Walk(product, boxes, tile, bound_limits(match.limits), block)
+        data = stages_of(tile)
+        speakers = tile.consumers * _WARPS, thread, 1 + _WARPS
+        ring = make_ring(data, tile.stages, tile.stage_bytes, *speakers)
         constants = _constants(fragments, thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = CodedWarpgroups(
-            *(found, fragments, tile, buffers, limits, codes, vectors),
-            *(data, ring, constants, block, rank, thread),
+            *(found, fragments, tile, buffers, walk, codes, vectors),
+            *(maps, ring, constants, rank, thread),
         )
-        if limits:
-            number = block // tile.splits if tile.splits > 1 else block
-            ib.evaluate(leaving(number < tile.counts[0] * kernel.column_tiles))
-        memory = ib.decl_buffer(
-            tile.store_shape, "float32", data=data.data, elem_offset=stages // 4, scope="shared.dyn"
-        )
+        walk.leave()
+        memory = sums_behind(tile, data, "float32")
         rows = Boxed(product.left, (tile.width,), tile.width)
         columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
         seen = views(match.epilogue.tensors, match.shapes, buffers)
         layout = turned_sums(tile.together)
         store = SumStore(rows, columns, match.epilogue, seen, memory, layout)
-        with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
-            with ib.Then():
-                produce(kernel, maps)
-            with ib.Else():
-                Consumer(kernel, store).run()
+        with ib.attr({LEAST_BLOCKS: tile.blocks}):
+            roles = partial(produce, kernel), partial(consume, kernel, store)
+            specialise(thread, tile.division, *roles)
     return builder.get()
 
 

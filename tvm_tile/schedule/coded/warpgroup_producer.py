@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
-from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tensor_format import Floats, Shared
 from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.fragments import scale_word
 from tvm_tile.schedule.coded.loads import box_of
-from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups, arrive
+from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
+from tvm_tile.schedule.pipelines.clusters import stay
+from tvm_tile.schedule.pipelines.ring import Turn, arrive
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.wgmma.ring import Turn
-from tvm_tile.schedule.wgmma.split import wait_for_cluster
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH
-from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
+from tvm_tile.tile.warpgroup_tile import WARPGROUP
 
 
-def produce(kernel: CodedWarpgroups, maps: Sequence[Any]) -> None:
+def produce(kernel: CodedWarpgroups) -> None:
     """Fill stage after stage; all threads of the producer's warpgroup run this."""
-    tile, ring = kernel.tile, kernel.ring
-    if tile.division is not None:
-        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](tile.division[0]))
-    turn = Turn(tile.stages)
+    tile = kernel.tile
+    turn = Turn(kernel.ring)
     brought = tile.units * tile.block_rows * tile.shared_words
     held = ib.alloc_buffer((-(-brought // WARPGROUP),), "uint32", scope="local")
     memory = kernel.words(tile.shared_start)
@@ -42,40 +39,30 @@ def produce(kernel: CodedWarpgroups, maps: Sequence[Any]) -> None:
 
             # They are on their way while the stage is waited for.
             _for_shared(kernel, load)
-            full = ring.full.ptr_to([turn.stage])
-            empty = ring.empty.ptr_to([turn.stage])
-            ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
+            turn.wait_until_empty()
             with ib.If(kernel.thread == 0), ib.Then():
-                _copy(kernel, maps, full, turn.stage, origin, chunk)
+                _copy(kernel, turn, origin, chunk)
             start = turn.stage * (tile.stage_bytes // 4)
             _for_shared(
                 kernel, lambda turn, item: ib.buffer_store(memory, held[turn], [start + item])
             )
-            arrive(kernel, full)
+            arrive(turn.full, kernel.of_warp())
             turn.advance()
 
-    kernel.for_tiles(fill)
-    if tile.splits > 1:
-        wait_for_cluster()
-        wait_for_cluster()
+    kernel.walk.for_tiles(fill)
+    stay(tile)
 
 
-def _copy(
-    kernel: CodedWarpgroups, maps: Sequence[Any], full: Any, stage: Any, origin: Place, chunk: Any
-) -> None:
+def _copy(kernel: CodedWarpgroups, turn: Turn, origin: Place, chunk: Any) -> None:
     """Ask for a chunk of codes, and of the vectors line by line."""
     tile, depth = kernel.tile, kernel.found.found.product.depth
-    size = kernel.codes.size + tile.lines * kernel.vectors.size
-    ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(full, T.uint32(size)))
-
-    def into(start: int) -> Callable[[int], Any]:
-        return lambda offset: kernel.data.ptr_to([stage * tile.stage_bytes + start + offset])
-
-    at = {**origin, kernel.codes.depth.name: chunk * tile.row_bytes}
-    kernel.codes.copy(maps[0], into(0), full, at)
+    codes, vectors = kernel.codes, kernel.vectors
+    turn.expect(codes.size + tile.lines * vectors.size)
+    at = {**origin, codes.depth.name: chunk * tile.row_bytes}
+    codes.copy(kernel.maps[0], turn, at)
     for line in range(tile.lines):
         at = {**origin, depth.name: chunk * tile.depth + line * LINE_DEPTH}
-        kernel.vectors.copy(maps[1], into(line * tile.width * LINE), full, at)
+        vectors.copy(kernel.maps[1], turn, at, line)
 
 
 def _for_shared(kernel: CodedWarpgroups, body: Callable[[int, Any], None]) -> None:

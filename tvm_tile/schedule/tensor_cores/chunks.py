@@ -15,9 +15,10 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.tensor_cores.limits import limited
-from tvm_tile.schedule.tensor_cores.place import Place, Side, linear, value_of
+from tvm_tile.schedule.tensor_cores.place import Place, Side, digits, linear, value_of
 from tvm_tile.tile.product import Operand, Product
 from tvm_tile.tile.slab import leaves
+from tvm_tile.tile.warp_tile import chunk_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,14 @@ class Chunks:
             found += [index >= 0] if below else []
             found += [index < self.operand.tensor.shape[d]] if above else []
         return found
+
+
+def chunk_place(product: Product, depth: int, chunk: Any) -> dict[str, Any]:
+    """Value of every summed axis in a chunk of so much of the depth; of the depth, the first."""
+    axes = (*product.steps, product.depth)
+    place = dict(digits(chunk, axes, chunk_counts(product, depth)))
+    place[product.depth.name] = place[product.depth.name] * depth
+    return place
 
 
 def _part(index: AffineIndex, names: Container[str]) -> AffineIndex:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.functions import is_tensor
+
+
+@contextmanager
+def function(params: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A frame for a function: what has it behind the frame, and its tensors by name."""
+    with IRBuilder() as builder, ib.prim_func():
+        ib.func_name("main")
+        ib.func_attr({"tirx.noalias": True})
+        yield builder, declare(params)
 
 
 def declare(params: Iterable[Any]) -> dict[str, Any]:

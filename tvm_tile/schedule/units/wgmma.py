@@ -2,7 +2,7 @@
 
 An instruction multiplies 64 rows by its width, 32 bytes of the depth. Its left operand is in shared
 memory or in registers, its right one in shared memory. What is in shared memory is told by matrix
-descriptors: :meth:`~tvm_tile.schedule.wgmma.operand.TmaChunks.descriptor` makes them.
+descriptors: :meth:`~tvm_tile.schedule.units.bulk_copies.TmaChunks.descriptor` makes them.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.tensor_cores.chunks import Chunks
+from tvm_tile.schedule.tensor_cores.chunks import Chunks, chunk_place
 from tvm_tile.schedule.tensor_cores.part import ThreadPart
-from tvm_tile.schedule.tensor_cores.place import Place, digits
+from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warp_tile import WarpTile, chunk_counts
+from tvm_tile.tile.warp_tile import WarpTile
 
 
 class Pipeline(ABC):
@@ -82,8 +82,6 @@ class Pipeline(ABC):
 
     def place(self, chunk: Any) -> Place:
         """First values of the summed axes in one of the block's chunks."""
-        product, depth = self.product, self.tile.depth
-        axes = (*product.steps, product.depth)
-        place = dict(digits(self.first + chunk, axes, chunk_counts(product, depth)))
-        place[product.depth.name] = ib.Bind(place[product.depth.name] * depth)
-        return place
+        place = chunk_place(self.product, self.tile.depth, self.first + chunk)
+        depth = self.product.depth.name
+        return {**place, depth: ib.Bind(place[depth])}

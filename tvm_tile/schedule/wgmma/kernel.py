@@ -10,18 +10,15 @@ The loops that :func:`write_kernel` writes, ``tile`` running over a block's shar
                                                         stage before this one is empty
                                                     store epilogue(sums)
 
-Why this is free of races: a stage is written only after all consumers have said that it is empty,
-each once a round, and read only after the copy engine has said that all of its bytes are there. A
-consumer gives back stage ``s - 1`` when it has waited for all products but the last one, which
-reads stage ``s``: nothing reads ``s - 1`` any more. Both sides go round the ring in the same order,
-so each knows the parity of the round that it waits for: a full barrier's first round has parity 0,
-and the producer's first wait is for the round before the first, which counts as done.
+Why this is free of races is said in ``pipelines/specialised.py``. A consumer gives back stage
+``s - 1`` when it has waited for all products but the last one, which reads stage ``s``: nothing
+reads ``s - 1`` any more.
 
 Where two consumers take tiles in turns, each skips the other's chunks in the ring. It asks for a
 full stage only after the other has seen all of its own chunks, which come before in the ring: so
 the barrier is in the very round that is asked for, or done with it, and no earlier round of the
-same parity can be taken for it. :class:`~tvm_tile.schedule.wgmma.ring.Alternation` says whose turn
-it is.
+same parity can be taken for it. :class:`~tvm_tile.schedule.pipelines.ring.Alternation` says whose
+turn it is.
 """
 
 from __future__ import annotations
@@ -34,212 +31,160 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.build.leaving import leaving
-from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.tensor_cores.found import ProductMatch
-from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits
-from tvm_tile.schedule.tensor_cores.parameters import declare, views
-from tvm_tile.schedule.tensor_cores.place import Boxed, Place
-from tvm_tile.schedule.tensor_cores.store import SumStore
-from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
-from tvm_tile.schedule.wgmma.operand import TmaChunks
-from tvm_tile.schedule.wgmma.ring import (
+from tvm_tile.schedule.pipelines.clusters import stay, store_totals
+from tvm_tile.schedule.pipelines.ring import (
     Alternation,
     Ring,
     Turn,
     make_alternation_barriers,
     make_ring,
 )
-from tvm_tile.schedule.wgmma.split import Parts, keep_sums, store_totals, wait_for_cluster
-from tvm_tile.schedule.wgmma.sums import store_sums
-from tvm_tile.schedule.wgmma.walk import chunk_place, for_tiles, needed_tiles, own_chunks
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, LINE, WARPGROUP, WarpgroupTile
-
-_LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
+from tvm_tile.schedule.pipelines.specialised import (
+    LEAST_BLOCKS,
+    launch,
+    specialise,
+    stages_of,
+    sums_behind,
+)
+from tvm_tile.schedule.pipelines.walk import Walk, own_chunks
+from tvm_tile.schedule.tensor_cores.chunks import chunk_place
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
+from tvm_tile.schedule.tensor_cores.limits import bound_limits
+from tvm_tile.schedule.tensor_cores.parameters import function, views
+from tvm_tile.schedule.tensor_cores.place import Boxed, Place
+from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.units.bulk_copies import TmaChunks
+from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
+from tvm_tile.schedule.wgmma.sums import keep_sums, store_sums
+from tvm_tile.tile.warp_tile import chunk_counts
+from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
 
 
 @dataclass(frozen=True, slots=True)
 class _WarpgroupKernel:
     """What the producer and the consumers need, while their code is written."""
 
-    product: Product
+    walk: Walk
     tile: WarpgroupTile
-    limits: Limits
     sides: tuple[TmaChunks, TmaChunks]
-    data: Any  # the stages, in shared memory
+    maps: Sequence[Any]
     ring: Ring
     turns: Any  # barriers of consumers that take tiles in turns, or None
-    block: Any
     rank: Any  # the block's number among those that share its tile
     thread: Any
+
+    def own_chunks(self) -> tuple[Any, Any]:
+        """The first of the block's chunks of a tile's sum, and how many there are."""
+        total = math.prod(chunk_counts(self.walk.product, self.tile.depth))
+        return own_chunks(total, self.tile.splits, self.rank)
 
 
 def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
     """The function of a product and what follows it."""
     product, epilogue = found.product, found.epilogue
+    left, right = product.left, product.right
     sides = (
-        TmaChunks(product.left, tile.rows, 0, product.depth, tile.depth),
-        TmaChunks(product.right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
+        TmaChunks(left, tile.rows, 0, product.depth, tile.depth),
+        TmaChunks(right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
-    with IRBuilder() as builder, ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
+    with function(found.params) as (builder, buffers):
         maps = [side.tensor_map(buffers) for side in sides]
-        ib.device_entry()
-        # Its use makes clusters of neighbouring blocks.
-        rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
-        block = ib.cta_id([tile.grid])
-        thread = ib.thread_id([tile.block_size])
-        limits = bound_limits(found.limits)
-        needed = needed_tiles(product, tile, limits)
-        if not isinstance(needed, int):
-            number = block // tile.splits if tile.splits > 1 else block
-            ib.evaluate(leaving(number < needed))
+        rank, block, thread = launch(tile)
+        boxes = (left.free, tile.rows), (right.free, tile.columns)
+        walk = Walk(product, boxes, tile, bound_limits(found.limits), block)
+        walk.leave()
         seen = views(epilogue.tensors, found.shapes, buffers)
-        size = dynamic_bytes(tile.stages * tile.stage_bytes, math.prod(tile.store_shape) * 4)
-        data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
+        data = stages_of(tile)
         turns = make_alternation_barriers(thread) if tile.alternates else None
-        ring = make_ring(tile.stages, tile.sharers, thread)
+        ring = make_ring(data, tile.stages, tile.stage_bytes, tile.sharers, thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _WarpgroupKernel(
-            product, tile, limits, sides, data, ring, turns, block, rank, thread
-        )
-        memory = ib.decl_buffer(
-            tile.store_shape,
-            tile.sum_dtype,
-            data=data.data,
-            elem_offset=tile.stages * tile.stage_bytes // 4,
-            scope="shared.dyn",
-        )
-        rows = Boxed(product.left, tile.rows, tile.block_rows)
-        columns = Boxed(product.right, tile.columns, tile.width)
+        kernel = _WarpgroupKernel(walk, tile, sides, maps, ring, turns, rank, thread)
+        memory = sums_behind(tile, data, tile.sum_dtype)
+        rows = Boxed(left, tile.rows, tile.block_rows)
+        columns = Boxed(right, tile.columns, tile.width)
         store = SumStore(rows, columns, epilogue, seen, memory)
-        with ib.attr({_LEAST_BLOCKS: tile.blocks}), ib.If(thread < WARPGROUP):
-            with ib.Then():
-                _produce(kernel, maps)
-            with ib.Else():
-                _consume(kernel, store)
+        with ib.attr({LEAST_BLOCKS: tile.blocks}):
+            roles = partial(_produce, kernel), partial(_consume, kernel, store)
+            specialise(thread, tile.division, *roles)
     return builder.get()
 
 
-def dynamic_bytes(stages: int, sums: int) -> int:
-    """Of so many bytes of stages, and behind them so many of what sums go out through.
-
-    Launches ask for more than the static limit only where this exceeds it alone, whatever the
-    barriers take besides.
-    """
-    size = stages + sums
-    is_near = STATIC_SHARED_LIMIT - BARRIER_BYTES < size <= STATIC_SHARED_LIMIT
-    return STATIC_SHARED_LIMIT + 1 if is_near else size
-
-
-def _parts(tile: WarpgroupTile) -> Parts:
-    """The parts of a tile's sums, where blocks share it."""
-    shape = (tile.block_rows, tile.width)
-    threads = tile.consumers * WARPGROUP
-    return Parts(shape, tile.store_shape, tile.sum_dtype, tile.splits, threads)
-
-
-def _produce(kernel: _WarpgroupKernel, maps: Sequence[Any]) -> None:
-    product, tile, ring = kernel.product, kernel.tile, kernel.ring
-    arriving = T.uint32(sum(side.size for side in kernel.sides))
-    if tile.division is not None:
-        ib.evaluate(T.ptx["setmaxnreg.dec.sync.aligned.u32"](tile.division[0]))
+def _produce(kernel: _WarpgroupKernel) -> None:
+    product, tile = kernel.walk.product, kernel.tile
     with ib.If(kernel.thread == 0), ib.Then():
-        turn = Turn(tile.stages)
-
-        def stage(offset: int) -> Any:
-            return kernel.data.ptr_to([turn.stage * tile.stage_bytes + offset])
+        turn = Turn(kernel.ring)
 
         def fill(origin: Place) -> None:
-            first, count = own_chunks(product, tile, kernel.rank)
+            first, count = kernel.own_chunks()
             with ib.serial(count) as chunk:
-                place = {**origin, **chunk_place(product, tile, first + chunk)}
-                full = ring.full.ptr_to([turn.stage])
-                empty = ring.empty.ptr_to([turn.stage])
-                ib.evaluate(T.cuda.mbarrier_wait(empty, turn.parity ^ 1))
-                ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(full, arriving))
-                for side, tensor_map in zip(kernel.sides, maps, strict=True):
-                    side.copy(tensor_map, stage, full, place)
+                place = {**origin, **chunk_place(product, tile.depth, first + chunk)}
+                turn.wait_until_empty()
+                turn.expect(sum(side.size for side in kernel.sides))
+                for side, tensor_map in zip(kernel.sides, kernel.maps, strict=True):
+                    side.copy(tensor_map, turn, place)
                 turn.advance()
 
-        for_tiles(product, tile, kernel.block, fill, limits=kernel.limits)
-    if tile.splits > 1:
-        wait_for_cluster()
-        wait_for_cluster()
+        kernel.walk.for_tiles(fill)
+    stay(tile)
 
 
 def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
-    product, tile, ring = kernel.product, kernel.tile, kernel.ring
-    if tile.division is not None:
-        ib.evaluate(T.ptx["setmaxnreg.inc.sync.aligned.u32"](tile.division[1]))
+    tile, ring = kernel.tile, kernel.ring
     shape = (tile.instructions * tile.width // 2,)
     registers = ib.alloc_buffer(shape, SUMS[tile.sum_dtype][1], scope="local")
     sums = ib.decl_buffer(shape, tile.sum_dtype, data=registers.data, scope="local")
     thread = ib.Bind(kernel.thread - WARPGROUP)
-    start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.data.ptr_to([0])))
+    start = ib.Bind(T.cuda.cvta_generic_to_shared(ring.data.ptr_to([0])))
     number = ib.Bind(thread // WARPGROUP) if tile.alternates else thread // WARPGROUP
     rows = tirx.const(0) if tile.alternates else number * (tile.instructions * 64)
     left, right = kernel.sides
     descriptors = (left.descriptor(start, rows), right.descriptor(start, tirx.const(0)))
-    turn = Turn(tile.stages)
+    turn = Turn(ring)
     alternation = Alternation(number, kernel.turns) if tile.alternates else None
 
-    def release() -> None:
-        with ib.If(thread % WARPGROUP == 0), ib.Then():
-            empty = ring.empty.ptr_to([turn.previous])
-            ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(empty, T.uint32(1)))
-
     def compute(origin: Place) -> None:
-        _, count = own_chunks(product, tile, kernel.rank)
+        _, count = kernel.own_chunks()
         if alternation is not None:
             alternation.wait()
         with ib.serial(count) as chunk:
-            full = ring.full.ptr_to([turn.stage])
-            ib.evaluate(T.cuda.mbarrier_wait(full, turn.parity))
+            turn.wait_until_full()
             with group():
-                _multiply(kernel, registers, descriptors, turn.stage, chunk)
+                _multiply(kernel, registers, descriptors, turn, chunk)
             with ib.If(chunk > 0), ib.Then():
                 wait(1)
-                release()
+                turn.release(turn.previous, thread % WARPGROUP == 0)
             turn.advance()
         if alternation is not None:
             alternation.pass_on(thread)
         wait(0)
-        release()
+        turn.release(turn.previous, thread % WARPGROUP == 0)
         if alternation is not None:
             turn.skip(count)
         if tile.splits == 1:
             store_sums(store, tile, sums, thread, origin)
             return
         keep_sums(store, tile, sums, thread)
-        wait_for_cluster()
-        store_totals(store, _parts(tile), kernel.rank, thread, origin)
-        wait_for_cluster()
+        store_totals(store, tile, tile.width, kernel.rank, thread, origin)
 
-    walk = partial(for_tiles, product, tile, kernel.block, compute, limits=kernel.limits)
     if alternation is None:
-        walk()
+        kernel.walk.for_tiles(compute)
         return
-    _, count = own_chunks(product, tile, kernel.rank)
+    _, count = kernel.own_chunks()
     turn.skip(number * count)
-    walk(first=number, step=tile.consumers)
+    kernel.walk.for_tiles(compute, first=number, step=tile.consumers)
 
 
 def _multiply(
-    kernel: _WarpgroupKernel, registers: Any, descriptors: tuple[Any, Any], stage: Any, chunk: Any
+    kernel: _WarpgroupKernel, registers: Any, descriptors: tuple[Any, Any], turn: Turn, chunk: Any
 ) -> None:
     """The instructions of one chunk."""
     tile, (left, right) = kernel.tile, kernel.sides
     dtypes = [side.operand.tensor.dtype for side in kernel.sides]
     turned = [side.is_transposed for side in kernel.sides]
     instruction = Instruction(tile.width, dtypes, turned, tile.sum_dtype)
-    moved = tirx.Cast("uint64", stage * (tile.stage_bytes // 16))
+    moved = turn.moved
     first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
     for step in range(LINE // STEP_BYTES):
         for number in range(tile.instructions):

@@ -20,37 +20,17 @@ until the others have read it. Every thread of every block takes part in both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.schedule.pipelines.walk import PersistentTile
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.schedule.wgmma.sums import first_row
 from tvm_tile.tile.sum_layout import QUAD
-from tvm_tile.tile.warpgroup_tile import WarpgroupTile
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a tile's sums that the blocks of a cluster have.
-
-    Attributes:
-        shape: rows and columns of the tile.
-        memory_shape: of each part in shared memory: rows, and columns with their padding.
-        dtype: of the sums.
-        splits: how many parts there are; a divisor of the rows.
-        threads: of a block, that add and store.
-    """
-
-    shape: tuple[int, int]
-    memory_shape: tuple[int, ...]
-    dtype: str
-    splits: int
-    threads: int
+from tvm_tile.tile.warpgroup_tile import WARPGROUP
 
 
 def wait_for_cluster() -> None:
@@ -59,38 +39,39 @@ def wait_for_cluster() -> None:
     ib.evaluate(T.cuda.cluster_sync())
 
 
-def keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> None:
-    """Put the sums of one consumer thread into the block's part, which is the store's memory."""
-    warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
-    for instruction in range(tile.instructions):
-        first = ib.Bind(first_row(tile, warp, instruction))
-
-        def at(row: Any, column: Any, first: Any = first) -> list[Any]:
-            return [first + row, column]
-
-        store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
+def stay(tile: PersistentTile) -> None:
+    """Wait, for threads that add nothing, as :func:`store_totals` does, where a sum is split."""
+    if tile.splits > 1:
+        wait_for_cluster()
+        wait_for_cluster()
 
 
-def store_totals(store: SumStore, own: Parts, rank: Any, thread: Any, origin: Place) -> None:
-    """Add the parts of this block's rows, those of its number in the cluster, and store them.
+def store_totals(
+    store: SumStore, tile: PersistentTile, columns: int, rank: Any, thread: Any, origin: Place
+) -> None:
+    """Wait for all parts, add those of this block's rows, and store them.
+
+    A block's rows are those of its number in the cluster; all threads that add run this.
 
     Args:
         store: the epilogue, where it goes, and this block's part.
-        own: how the sums lie.
+        tile: whose sums they are, rows by columns.
+        columns: of a part, without their padding.
         rank: this block's number in its cluster.
         thread: its number among all consumers' threads.
         origin: first values of the tile's axes.
     """
-    parts = [_part_of(store, own, number) for number in range(own.splits)]
-    rows, across = own.shape[0] // own.splits, own.shape[1] // QUAD
-    quads = rows * across
-    totals = ib.alloc_buffer((QUAD,), own.dtype, scope="local")
-    with ib.serial(-(-quads // own.threads)) as turn:
-        quad = ib.Bind(turn * own.threads + thread)
+    wait_for_cluster()
+    parts = [_part_of(store, tile, number) for number in range(tile.splits)]
+    rows, across = tile.store_shape[0] // tile.splits, columns // QUAD
+    quads, threads = rows * across, tile.consumers * WARPGROUP
+    totals = ib.alloc_buffer((QUAD,), str(store.memory.ty.dtype), scope="local")
+    with ib.serial(-(-quads // threads)) as turn:
+        quad = ib.Bind(turn * threads + thread)
         row = ib.Bind(rank * rows + quad // across)
         column = ib.Bind(quad % across * QUAD)
         place, fits = store.rows.at(row, origin)
-        if quads % own.threads:
+        if quads % threads:
             fits.append(quad < quads)
         with when(fits):
             for number, part in enumerate(parts):
@@ -98,13 +79,15 @@ def store_totals(store: SumStore, own: Parts, rank: Any, thread: Any, origin: Pl
                     value = part[row, column + v]
                     ib.buffer_store(totals, value if number == 0 else totals[v] + value, [v])
             store.quad(lambda v: totals[v], column, {**origin, **place})
+    wait_for_cluster()
 
 
-def _part_of(store: SumStore, own: Parts, block: int) -> Any:
+def _part_of(store: SumStore, tile: PersistentTile, block: int) -> Any:
     """The part of another block of the cluster, as this one can read it."""
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))
-    kind = ir.PointerType(ir.PrimType(own.dtype), "shared")
+    dtype = str(store.memory.ty.dtype)
+    kind = ir.PointerType(ir.PrimType(dtype), "shared")
     pointer = tirx.Var("part", kind)
     ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-    return ib.decl_buffer(own.memory_shape, own.dtype, data=pointer, scope="shared")
+    return ib.decl_buffer(tile.store_shape, dtype, data=pointer, scope="shared")

@@ -16,17 +16,32 @@ _WARP = 32  # threads
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The barriers of the stages: a stage's bytes have arrived; all have read them."""
+    """Stages in shared memory, and barriers: a stage's bytes have arrived; all have read them.
 
+    Attributes:
+        data: shared memory, bytes.
+        stages: how many there are.
+        stage_bytes: from the start of one to that of the next.
+        full: a barrier of each.
+        empty: likewise.
+    """
+
+    data: Any
+    stages: int
+    stage_bytes: int
     full: Any
     empty: Any
 
 
-def make_ring(stages: int, consumers: int, thread: Any, fillers: int = 1) -> Ring:
-    """Barriers, initialized and visible to the copy engine behind the block's next barrier.
+def make_ring(
+    data: Any, stages: int, stage_bytes: int, consumers: int, thread: Any, fillers: int = 1
+) -> Ring:
+    """A ring, its barriers visible to the copy engine behind the block's next barrier.
 
     Args:
-        stages: of the ring.
+        data: shared memory, bytes.
+        stages: how many there are.
+        stage_bytes: of each.
         consumers: how many say that a stage is empty.
         thread: its number in the block.
         fillers: how many say that what they bring is on its way, or there.
@@ -37,7 +52,18 @@ def make_ring(stages: int, consumers: int, thread: Any, fillers: int = 1) -> Rin
         ib.evaluate(init(full.ptr_to([stage]), T.uint32(fillers)))
         ib.evaluate(init(empty.ptr_to([stage]), T.uint32(consumers)))
     ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
-    return Ring(full, empty)
+    return Ring(data, stages, stage_bytes, full, empty)
+
+
+def arrive(barrier: Any, speaks: Any) -> None:
+    """Say at a barrier that all that a thread speaks for are so far; the other threads say nothing.
+
+    Args:
+        barrier: pointer to it.
+        speaks: whether this thread does.
+    """
+    with ib.If(speaks), ib.Then():
+        ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(barrier, T.uint32(1)))
 
 
 class Alternation:
@@ -56,7 +82,7 @@ class Alternation:
     def __init__(self, group: Any, barriers: Any) -> None:
         self._group = group
         self._barriers = barriers
-        self._round = Turn(1)
+        self._round = Round(1)
 
     def wait(self) -> None:
         """Wait until it is this group's turn: at once for the first one's first."""
@@ -66,9 +92,7 @@ class Alternation:
 
     def pass_on(self, thread: Any) -> None:
         """Let the other one multiply; all threads of the group run this."""
-        with ib.If(thread % _WARP == 0), ib.Then():
-            other = self._barriers.ptr_to([1 - self._group])
-            ib.evaluate(T.ptx.mbarrier.arrive.shared.b64(other, T.uint32(1)))
+        arrive(self._barriers.ptr_to([1 - self._group]), thread % _WARP == 0)
 
 
 def make_alternation_barriers(thread: Any) -> Any:
@@ -80,8 +104,8 @@ def make_alternation_barriers(thread: Any) -> Any:
     return barriers
 
 
-class Turn:
-    """Where one role stands in the ring: the stage, and the parity of its round."""
+class Round:
+    """Where one role stands among stages: at which it is, and the parity of its round."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
@@ -116,3 +140,42 @@ class Turn:
         with ib.If(self.stage == self._stages), ib.Then():
             ib.buffer_store(self._state, 0, [0])
             ib.buffer_store(self._state, self.parity ^ 1, [1])
+
+
+class Turn(Round):
+    """Where one role stands in a ring, and what it does there."""
+
+    def __init__(self, ring: Ring) -> None:
+        super().__init__(ring.stages)
+        self._ring = ring
+
+    @property
+    def full(self) -> Any:
+        """The barrier that says that the stage is full."""
+        return self._ring.full.ptr_to([self.stage])
+
+    @property
+    def moved(self) -> Any:
+        """Units of 16 bytes from the first stage to this one, as matrix descriptors count them."""
+        return tirx.Cast("uint64", self.stage * (self._ring.stage_bytes // 16))
+
+    def pointer(self, offset: int) -> Any:
+        """To a byte of the stage."""
+        return self._ring.data.ptr_to([self.stage * self._ring.stage_bytes + offset])
+
+    def wait_until_full(self) -> None:
+        """Wait for what the producer brings."""
+        ib.evaluate(T.cuda.mbarrier_wait(self.full, self.parity))
+
+    def wait_until_empty(self) -> None:
+        """Wait until the consumers have read the stage's last round: at once in the first."""
+        empty = self._ring.empty.ptr_to([self.stage])
+        ib.evaluate(T.cuda.mbarrier_wait(empty, self.parity ^ 1))
+
+    def expect(self, size: int) -> None:
+        """Have the stage be full only when so many bytes have been copied, for one who fills it."""
+        ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(self.full, T.uint32(size)))
+
+    def release(self, stage: Any, speaks: Any) -> None:
+        """Say that a stage is empty, for all whom a thread ``speaks`` for."""
+        arrive(self._ring.empty.ptr_to([stage]), speaks)

@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
+from tvm_tile.schedule.pipelines.ring import Turn
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.schedule.units.wgmma import STEP_BYTES
@@ -120,22 +121,22 @@ class TmaChunks:
         )
         return pointer
 
-    def copy(self, tensor_map: Any, stage: Any, barrier: Any, place: Place) -> None:
+    def copy(self, tensor_map: Any, turn: Turn, place: Place, behind: int = 0) -> None:
         """Ask for the boxes of the chunk at ``place``.
 
         Args:
             tensor_map: from :meth:`tensor_map`.
-            stage: byte offset -> a pointer into the stage.
-            barrier: counts the bytes that arrive.
+            turn: at the stage that they go to, which counts the bytes that arrive.
             place: the tile's and the chunk's first values.
+            behind: chunks that lie ahead in the stage.
         """
         rank = len(self.operand.indices)
         tma = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         for number in range(self._copies):
             at = [value_of(index, place) for index in self.operand.indices]
             at[-1] = at[-1] + number * self._line if number else at[-1]
-            into = stage(self.offset + number * self._copy_size)
-            ib.evaluate(T.ptx[tma](into, T.address_of(tensor_map), *reversed(at), barrier))
+            into = turn.pointer(self.offset + behind * self.size + number * self._copy_size)
+            ib.evaluate(T.ptx[tma](into, T.address_of(tensor_map), *reversed(at), turn.full))
 
     def descriptor(self, start: Any, row: Any) -> Any:
         """The matrix descriptor, for wgmma, of these chunks in stage 0 from a row on (PTX ISA).
