@@ -6,7 +6,7 @@ only what has matrix units builds it. Loops bound to threads TVM writes in OpenC
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.steps import shared_scope
-from tvm_tile.schedule.tensor_cores.parameters import declare
 from tvm_tile.tile.decode import ALIGNED, Room, shared_bytes
 
 Numbers = tuple[Any, Any, Any]
@@ -144,17 +143,3 @@ class BoundLoops:
     def meet(self) -> None:
         """As :class:`Threads` says."""
         ib.evaluate(ib.tvm_storage_sync(self._scope))
-
-
-@contextmanager
-def main_of(params: Iterable[Any], threads: Threads | None = None) -> Iterator[dict[str, Any]]:
-    """A frame for a kernel's function, with the buffers of its parameters by name.
-
-    Args:
-        params: of the function that it stands for, as its callers pass them.
-        threads: that it is written for, by default those of the thread-level dialect.
-    """
-    with (ThreadLevel() if threads is None else threads).function():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        yield declare(params)

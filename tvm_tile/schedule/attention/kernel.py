@@ -29,14 +29,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import HeldScores, RunningSoftmax
+from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Place, digits
-from tvm_tile.schedule.threads import Threads, main_of
+from tvm_tile.schedule.threads import Threads
 from tvm_tile.tile.rounds import WalkingTile
 
 QUERIES, KEYS, VALUES = range(3)  # the operands
@@ -101,8 +101,7 @@ def write_attention(
         begin: what multiplies.
     """
     with (
-        IRBuilder() as builder,
-        main_of(found.params, threads) as buffers,
+        function(found.params, threads.function) as (builder, buffers),
         threads.launch(tile.grid, tile.block_size) as (block, _, thread),
     ):
         found = found.in_registers()

@@ -39,7 +39,6 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
@@ -49,8 +48,9 @@ from tvm_tile.schedule.decode.merge import Merging, power
 from tvm_tile.schedule.decode.places import Places
 from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import Blocks, Memory, Warps, Workers, registers
+from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import Numbers, main_of
+from tvm_tile.schedule.threads import Numbers
 from tvm_tile.tile.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
@@ -63,8 +63,7 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
     scope = device.memory(MemoryLevel.SHARED).scope
     threads: Workers = Warps(scope) if is_warp else Blocks(device, tile)
     with (
-        IRBuilder() as builder,
-        main_of(found.params, threads) as buffers,
+        function(found.params, threads.function) as (builder, buffers),
         threads.launch(tile.grid, tile.block_size, tile.splits) as numbers,
     ):
         rows = tile.decode.keys, tile.decode.values

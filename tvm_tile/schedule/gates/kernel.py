@@ -28,8 +28,9 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import substituted
 from tvm_tile.schedule.gates.find import GatesMatch
 from tvm_tile.schedule.gates.sums import Summing, WeightRows
+from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import main_of, numbers_of
+from tvm_tile.schedule.threads import numbers_of
 from tvm_tile.tile.gates import GatesTile, resident_offsets
 
 _RESIDENT = "resident"
@@ -41,7 +42,7 @@ def write_gates(found: GatesMatch, tile: GatesTile, *, resident: bool = False) -
     With ``resident``, it has no parameters for the weights, but finds them in shared memory.
     """
     params = [p for p in found.params if not (resident and str(p.name) in found.weights)]
-    with IRBuilder() as builder, main_of(params) as buffers:
+    with function(params) as (builder, buffers):
         block = _begin(found, tile, buffers)
         memory = _resident(block) if resident else None
         vectors, units = found.gates.vectors, tile.units
@@ -66,7 +67,7 @@ def write_gates(found: GatesMatch, tile: GatesTile, *, resident: bool = False) -
 def write_load(found: GatesMatch, tile: GatesTile) -> tirx.PrimFunc:
     """Write the copy of a block's weights to shared memory."""
     params = [param for param in found.params if str(param.name) in found.weights]
-    with IRBuilder() as builder, main_of(params) as buffers:
+    with function(params) as (builder, buffers):
         block = _begin(found, tile, buffers)
         memory = _resident(block)
         for number, product in enumerate(found.gates.products):

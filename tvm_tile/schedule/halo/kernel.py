@@ -28,7 +28,6 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.halo.block import Block
@@ -36,16 +35,17 @@ from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
 from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
 from tvm_tile.schedule.halo.windows import Windows, store_windows
+from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed, split
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.schedule.threads import main_of, numbers_of
+from tvm_tile.schedule.threads import numbers_of
 from tvm_tile.tile.halo import WARP, HaloTile
 from tvm_tile.tile.slab import FRAGMENT
 
 
 def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:
     """The function of what was found, as ``tile`` says."""
-    with IRBuilder() as builder, main_of(found.params) as buffers:
+    with function(found.params) as (builder, buffers):
         ib.device_entry()
         number, _, thread = numbers_of(tile.grid, tile.block_size)
         size = tile.shared_bytes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tvm.script.ir_builder import IRBuilder
@@ -13,9 +13,16 @@ from tvm_tile.graph.functions import is_tensor
 
 
 @contextmanager
-def function(params: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A frame for a function: what has it behind the frame, and its tensors by name."""
-    with IRBuilder() as builder, ib.prim_func():
+def function(
+    params: Iterable[Any], frame: Callable[[], AbstractContextManager[Any]] = ib.prim_func
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A frame for a function: what has it behind the frame, and its tensors by name.
+
+    Args:
+        params: of the function, as its callers pass them.
+        frame: of the dialect that it is written in, by default of the thread-level one.
+    """
+    with IRBuilder() as builder, frame():
         ib.func_name("main")
         ib.func_attr({"tirx.noalias": True})
         yield builder, declare(params)
