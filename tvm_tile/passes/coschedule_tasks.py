@@ -174,7 +174,11 @@ class CoscheduleTasks:
     def _rewritten(
         self, block: Any, place: str, functions: TaskFunctions, result: tvm.IRModule
     ) -> Any:
-        """The block at ``place`` with its groups merged; their kernels go to ``result``."""
+        """The block at ``place`` with its groups merged; their kernels go to ``result``.
+
+        Raises:
+            PlanError: a group's plan would not run rightly.
+        """
         if not isinstance(block, relax.DataflowBlock):
             return block
         graph = read_block(block, functions.slices)
