@@ -82,7 +82,7 @@ class TestPlaces:
             assert all(banks([loaded[lane] for lane in group]) == 1 for group in groups)
 
     def test_behind_another_everything_is_as_far_on(self, panel: Panel) -> None:
-        behind = replace(panel, start=256)
+        behind = replace(panel, start=256 * 16)
         for line, unit in itertools.product((0, 5, 15), (0, 1)):
             start = behind.offset(line, unit)
             assert start == panel.offset(line, unit) + 256

@@ -41,8 +41,8 @@ class CoreTile(WalkingTile):
 
     Attributes:
         down: threads along the rows.
-        across: threads along the keys, and along the columns; a multiple of four, of which both of
-            these are multiples. The depth is one of four.
+        across: threads along the keys, and along the columns, both of which are multiples of it. It
+            is a multiple of four itself, and so is the depth.
     """
 
     down: int

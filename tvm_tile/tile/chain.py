@@ -101,7 +101,8 @@ class ChainTile(WalkingTile):
     """How a chain is computed.
 
     Attributes:
-        consumers: warpgroups of 64 rows each. The depth is in whole lines, columns in eights.
+        consumers: warpgroups of 64 rows each. For these the depth is in whole lines, and the
+            columns are in eights.
         stages: tiles of keys that the ring holds, and of values.
         ring_bytes: of shared memory, for the queries and the stages of a block.
     """

@@ -83,7 +83,7 @@ class CodedTile(Tile):
         stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
         run: bytes of codes that a lane takes of a row in a step.
         step: elements of the sum in a step.
-        grid: blocks, in whose shared memory the sums of all parts meet.
+        grid: blocks, in the shared memory of each of which the sums of its parts meet.
     """
 
     parts: int

@@ -106,7 +106,7 @@ class GatesTile(Tile):
         units: of a block; the last may have fewer.
         products: one tile each.
         grid: blocks of the kernel.
-        block_size: threads of a block, whose sums are in shared memory.
+        block_size: threads of a block; its shared memory is for its sums.
         resident_bytes: of a block's weights, each product's at a multiple of 16.
     """
 

@@ -62,8 +62,8 @@ class HeldTile(RowTile):
     """Launch shape: the threads of a row take turns with vectors of its elements.
 
     Attributes:
-        vector: elements of one.
-        elements: that a thread holds.
+        vector: neighbouring elements that a thread loads, computes and stores together.
+        elements: of a row that a thread holds.
     """
 
     vector: int

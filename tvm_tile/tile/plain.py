@@ -20,7 +20,7 @@ _REGISTERS_BESIDES = 3
 
 @dataclass(frozen=True, slots=True)
 class PlainTile(Tile):
-    """The threads of a block with ``vector`` neighbouring elements each.
+    """A block whose threads have ``vector`` neighbouring elements each.
 
     Attributes:
         points: outputs.

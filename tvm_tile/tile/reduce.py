@@ -13,7 +13,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.tile import Tile, ranked
 from tvm_tile.tile.walk import vector_of_sum
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
@@ -69,13 +69,12 @@ class ReduceTile(Tile):
         )
 
 
-def _with_registers(tile: ReduceTile, device: Device) -> ReduceTile:
-    """The tile with registers for its sums or its vector, and what a thread reads ahead."""
+def _registers(tile: ReduceTile, device: Device) -> int:
+    """Registers of a thread: its sums or its vector, and what it reads ahead."""
     own = 2 * min(tile.vector, VECTOR_BYTES // 4)
     if tile.form == "window":
         own = _OF_A_SUM * tile.outputs_per_thread
-    registers = max(register_use(device).least, _REGISTERS_BESIDES + own)
-    return replace(tile, registers=registers)
+    return max(register_use(device).least, _REGISTERS_BESIDES + own)
 
 
 def _memory_seconds(operator: Operator, device: Device) -> float:
@@ -119,7 +118,7 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
         if not last or last[0].extent % n == 0
     ]
     tiles = (best, *(tile for tile in others if tile != best))
-    return tuple(_with_registers(tile, device) for tile in tiles)
+    return tuple(replace(tile, registers=_registers(tile, device)) for tile in tiles)
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -176,23 +175,24 @@ def _in_parts(
 
     The best of those with the first one's threads comes first.
     """
-    best, *others = (replace(t, seconds=_busy_seconds(t, operator, device)) for t in tiles)
+    best, *others = (_predicted(tile, operator, device) for tile in tiles)
     depth = operator.depth
     numbers = [
         n
         for n in range(2, 2 * device.multi_processor_count)
         if depth % n == 0 and depth >= n * best.threads_per_output * _LEAST_PART
     ]
-    split = [replace(best, parts=n, vector=math.gcd(best.vector, depth // n)) for n in numbers]
-    split = [replace(t, seconds=_busy_seconds(t, operator, device)) for t in split]
-    ranked = sorted((best, *split), key=lambda tile: tile.seconds)
+    split = (replace(best, parts=n, vector=math.gcd(best.vector, depth // n)) for n in numbers)
+    first = ranked((best, *(_predicted(tile, operator, device) for tile in split)), 1)
     # The other tiles are for those who try several: they keep their order.
-    tiles = (ranked[0], *([best] if ranked[0].parts > 1 else []), *others)
-    return tuple(_with_registers(tile, device) for tile in tiles)
+    return (*first, *([best] if first[0].parts > 1 else []), *others)
 
 
-def _busy_seconds(tile: ReduceTile, operator: Operator, device: Device) -> float:
-    """Predicted time where there may be fewer blocks than fill the device."""
+def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
+    """A tile with its registers and its time.
+
+    There may be fewer blocks than fill the device.
+    """
     share = min(1.0, tile.grid / device.multi_processor_count)
     most = device.times.reduction.lone_bandwidth
     bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, most * share)
@@ -202,7 +202,7 @@ def _busy_seconds(tile: ReduceTile, operator: Operator, device: Device) -> float
     if tile.parts > 1:
         sums = (tile.parts + 1) * operator.write.tensor.size
         seconds += float(sum_seconds(sums, device))
-    return seconds
+    return replace(tile, registers=_registers(tile, device), seconds=seconds)
 
 
 def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:

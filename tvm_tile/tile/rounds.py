@@ -94,7 +94,7 @@ class WalkingTile(Tile):
         rows: of a block, one a query.
         keys: of a step.
         depth: of the first product, up to a multiple of what the unit takes.
-        columns: of the second product, up to one, too.
+        columns: of the second product, likewise.
         rounds: which tile of rows, of which batch, a block takes when.
     """
 

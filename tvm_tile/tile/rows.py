@@ -32,7 +32,7 @@ class RowTile(Tile):
 
     @property
     def grid(self) -> int:
-        """Blocks of the kernel; of several, of the one that reads the rows."""
+        """Blocks of the kernel, or of the main one of several."""
         return -(-self.rows // self.rows_per_block) * self.parts
 
     @property

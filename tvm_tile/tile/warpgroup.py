@@ -70,7 +70,7 @@ def construct_warpgroup(
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
     tiles = ranked(
-        replace(tile, seconds=_seconds(product, device, tile, work))
+        tile and replace(tile, seconds=_seconds(product, device, tile, work))
         for tile in _tiles(product, device)
     )
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
@@ -160,7 +160,7 @@ def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
     return depth.extent + end[0] >= end[1]
 
 
-def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
+def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
     element = product.left.tensor.element_size
     for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
         if instructions * width > _WIDTHS[-1]:
@@ -172,9 +172,7 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile]:
             continue
         shape = (consumers, alternates, instructions, width)
         for splits, blocks in _ALONE if alternates else _SHARES:
-            tile = _tile(product, device, rows, columns, (*shape, splits, blocks))
-            if tile is not None:
-                yield tile
+            yield _tile(product, device, rows, columns, (*shape, splits, blocks))
 
 
 @functools.cache
