@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,12 +15,11 @@ from operators import conv_nhwc, einsum
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.pipelines import walk
-from tvm_tile.schedule.pipelines.walk import Walk, own_chunks
+from tvm_tile.schedule.pipelines.walk import Boxes, PersistentBlock
 from tvm_tile.schedule.tensor_cores import place as places
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.place import Place, place_in
 from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup import construct_warpgroup
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
@@ -50,20 +48,26 @@ class Loops:
         return nullcontext(self.turn)
 
 
+def boxes_of(product: Product, tile: WarpgroupTile) -> tuple[Boxes, Boxes]:
+    return (product.left.free, tile.rows), (product.right.free, tile.columns)
+
+
 def origins(product: Product, tile: WarpgroupTile, loops: Loops) -> Iterator[Place]:
     """The first places of all tiles of all blocks; of a cluster's, those of the first."""
-    boxes = (product.left.free, tile.rows), (product.right.free, tile.columns)
+    boxes = boxes_of(product, tile)
     for block in range(0, tile.grid, tile.splits):
         if tile.splits > 1:
             shared: list[Place] = []
             for rank in range(tile.splits):
-                Walk(product, boxes, tile, {}, block + rank).for_tiles(shared.append)
+                PersistentBlock(product, boxes, tile, {}, rank, block + rank).for_tiles(
+                    shared.append
+                )
             assert all(origin == shared[0] for origin in shared)
             yield shared[0]
             continue
         for turn in itertools.count():
             loops.turn, found = turn, []
-            Walk(product, boxes, tile, {}, block).for_tiles(found.append)
+            PersistentBlock(product, boxes, tile, {}, 0, block).for_tiles(found.append)
             if turn >= loops.turns:
                 break
             yield from found
@@ -121,9 +125,9 @@ def test_every_output_is_stored_once(operator: Operator, loops: Loops) -> None:
 def test_every_summand_is_met_once(operator: Operator, loops: Loops) -> None:
     for product, tile in every_tile(operator):
         met: Counter[tuple[int, ...]] = Counter()
-        total = math.prod(chunk_counts(product, tile.depth))
+        boxes = boxes_of(product, tile)
         for rank in range(tile.splits):
-            first, count = own_chunks(total, tile.splits, rank)
+            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank).own_chunks()
             for chunk in range(count):
                 place = chunk_place(product, tile.depth, first + chunk)
                 met[values((*product.steps, product.depth), place)] += 1

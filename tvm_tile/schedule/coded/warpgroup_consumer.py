@@ -29,7 +29,7 @@ _LANES = 4  # of a warp, that share a row
 
 def consume(kernel: CodedWarpgroups, store: SumStore) -> None:
     """Compute and store the block's tiles; all threads of the consumers' warpgroups run this."""
-    kernel.walk.for_tiles(_Consumer(kernel, store).compute)
+    kernel.block.for_tiles(_Consumer(kernel, store).compute)
 
 
 class _Consumer:
@@ -38,7 +38,7 @@ class _Consumer:
     def __init__(self, kernel: CodedWarpgroups, store: SumStore) -> None:
         self._kernel, self._tile, self._store = kernel, kernel.tile, store
         tile, self._turn = kernel.tile, Turn(kernel.ring)
-        self._thread = ib.Bind(kernel.thread - WARPGROUP)
+        self._thread = ib.Bind(kernel.block.thread - WARPGROUP)
         lane = ib.Bind(self._thread % _WARP)
         self._warp_row = ib.Bind(self._thread // _WARP * CORNER_ROWS)  # in the block
         self._row = ib.Bind(self._warp_row + lane // _LANES)  # the first of the thread's two
@@ -58,7 +58,7 @@ class _Consumer:
     def compute(self, origin: Place) -> None:
         """Compute and store a tile."""
         steps, turn = self._tile.depth // STEP, self._turn
-        _, count = self._kernel.chunks
+        _, count = self._kernel.block.own_chunks()
         turn.wait_until_full()
         self._load(0)
         self._decode(0)
@@ -153,7 +153,7 @@ class _Consumer:
 
             held = first // together * registers
             store.lay_down(self._sums, held, CORNER_ROWS, lane, at)
-        store_totals(store, tile, tile.block_rows, self._kernel.rank, self._thread, origin)
+        store_totals(store, self._kernel.block, tile.block_rows, self._thread, origin)
 
 
 def _loaded(constants: Any, count: int) -> Sequence[Any]:

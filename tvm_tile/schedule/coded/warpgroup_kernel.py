@@ -40,15 +40,8 @@ from tvm_tile.schedule.coded.warpgroup_consumer import consume
 from tvm_tile.schedule.coded.warpgroup_producer import produce
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
 from tvm_tile.schedule.pipelines.ring import make_ring
-from tvm_tile.schedule.pipelines.specialised import (
-    LEAST_BLOCKS,
-    launch,
-    specialise,
-    stages_of,
-    sums_behind,
-)
-from tvm_tile.schedule.pipelines.walk import Walk
-from tvm_tile.schedule.tensor_cores.limits import bound_limits
+from tvm_tile.schedule.pipelines.specialised import specialise_block, stages_of, sums_behind
+from tvm_tile.schedule.pipelines.walk import launch
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore
@@ -70,28 +63,24 @@ def write_coded_warpgroup(
     vectors = TmaChunks(product.left, (tile.width,), 0, product.depth, LINE_DEPTH)
     with function(found.params) as (builder, buffers):
         maps = [side.tensor_map(buffers) for side in (codes, vectors)]
-        rank, block, thread = launch(tile)
         boxes = (product.right.free, (tile.block_rows,)), (product.left.free, (tile.width,))
-        walk = Walk(product, boxes, tile, bound_limits(match.limits), block)
+        block = launch(product, boxes, tile, match.limits)
         data = stages_of(tile)
-        speakers = tile.consumers * _WARPS, thread, 1 + _WARPS
+        speakers = tile.consumers * _WARPS, block.thread, 1 + _WARPS
         ring = make_ring(data, tile.stages, tile.stage_bytes, *speakers)
-        constants = _constants(fragments, thread)
+        constants = _constants(fragments, block.thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = CodedWarpgroups(
-            *(found, fragments, tile, buffers, walk, codes, vectors),
-            *(maps, ring, constants, rank, thread),
+            found, fragments, tile, buffers, block, codes, vectors, maps, ring, constants
         )
-        walk.leave()
+        block.leave()
         memory = sums_behind(tile, data, "float32")
         rows = Boxed(product.left, (tile.width,), tile.width)
         columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
         seen = views(match.epilogue.tensors, match.shapes, buffers)
         layout = turned_sums(tile.together)
         store = SumStore(rows, columns, match.epilogue, seen, memory, layout)
-        with ib.attr({LEAST_BLOCKS: tile.blocks}):
-            roles = partial(produce, kernel), partial(consume, kernel, store)
-            specialise(thread, tile.division, *roles)
+        specialise_block(block, partial(produce, kernel), partial(consume, kernel, store))
     return builder.get()
 
 

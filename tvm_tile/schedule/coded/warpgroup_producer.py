@@ -30,7 +30,7 @@ def produce(kernel: CodedWarpgroups) -> None:
     memory = kernel.words(tile.shared_start)
 
     def fill(origin: Place) -> None:
-        first, count = kernel.chunks
+        first, count = kernel.block.own_chunks()
         with ib.serial(count) as number:
             chunk = ib.Bind(first + number)
 
@@ -40,7 +40,7 @@ def produce(kernel: CodedWarpgroups) -> None:
             # They are on their way while the stage is waited for.
             _for_shared(kernel, load)
             turn.wait_until_empty()
-            with ib.If(kernel.thread == 0), ib.Then():
+            with ib.If(kernel.block.thread == 0), ib.Then():
                 _copy(kernel, turn, origin, chunk)
             start = turn.stage * (tile.stage_bytes // 4)
             _for_shared(
@@ -49,7 +49,7 @@ def produce(kernel: CodedWarpgroups) -> None:
             arrive(turn.full, kernel.of_warp())
             turn.advance()
 
-    kernel.walk.for_tiles(fill)
+    kernel.block.for_tiles(fill)
     stay(tile)
 
 
@@ -70,7 +70,7 @@ def _for_shared(kernel: CodedWarpgroups, body: Callable[[int, Any], None]) -> No
     tile = kernel.tile
     count = tile.units * tile.block_rows * tile.shared_words
     for turn in range(-(-count // WARPGROUP)):
-        item = ib.Bind(kernel.thread + turn * WARPGROUP)
+        item = ib.Bind(kernel.block.thread + turn * WARPGROUP)
         with when([item < count] if (turn + 1) * WARPGROUP > count else []):
             body(turn, item)
 

@@ -13,7 +13,7 @@ from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.fragments import Fragments
 from tvm_tile.schedule.pipelines.ring import Ring
-from tvm_tile.schedule.pipelines.walk import Walk, own_chunks
+from tvm_tile.schedule.pipelines.walk import PersistentBlock
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 
@@ -29,28 +29,24 @@ class CodedWarpgroups:
         fragments: how its codes are decoded.
         tile: how to compute it.
         buffers: the function's parameters by name.
-        walk: which tiles a block has.
+        block: which tiles of the product it has.
         codes: what the copy engine brings of the matrix.
         vectors: the same of a line of the vectors.
         maps: the descriptors of both.
         ring: what they are brought to.
         constants: those of the fragments, in shared memory.
-        rank: the block's number among those that share its tile.
-        thread: its number in the block.
     """
 
     found: CodedMatch
     fragments: Fragments
     tile: CodedWarpgroupTile
     buffers: dict[str, Any]
-    walk: Walk
+    block: PersistentBlock
     codes: TmaChunks
     vectors: TmaChunks
     maps: Sequence[Any]
     ring: Ring
     constants: Any
-    rank: Any
-    thread: Any
 
     @property
     def dtype(self) -> str:
@@ -67,12 +63,6 @@ class CodedWarpgroups:
         """The matrix' rows."""
         return self.found.found.product.right.free[0]
 
-    @property
-    def chunks(self) -> tuple[Any, Any]:
-        """The first of the block's chunks of a tile's sum, and how many there are."""
-        total = self.found.sizes.depth // self.tile.depth
-        return own_chunks(total, self.tile.splits, self.rank)
-
     def words(self, start: int) -> Any:
         """The stages' words from a byte of the first one on."""
         size = (self.tile.stages * self.tile.stage_bytes - start) // 4
@@ -83,4 +73,4 @@ class CodedWarpgroups:
     def of_warp(self) -> Any:
         """Have a warp's threads come together; whether this one then speaks for them."""
         ib.evaluate(T.cuda.warp_sync())
-        return self.thread % _WARP == 0
+        return self.block.thread % _WARP == 0

@@ -26,14 +26,14 @@ from tvm import ir, tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.pipelines.walk import PersistentTile
+from tvm_tile.schedule.pipelines.walk import PersistentBlock, PersistentTile
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.sum_layout import QUAD
 from tvm_tile.tile.warpgroup_tile import WARPGROUP
 
 
-def wait_for_cluster() -> None:
+def _wait_for_cluster() -> None:
     """Wait for all threads of all blocks of the cluster; each warp's come together again."""
     ib.evaluate(T.cuda.warp_sync())
     ib.evaluate(T.cuda.cluster_sync())
@@ -42,12 +42,12 @@ def wait_for_cluster() -> None:
 def stay(tile: PersistentTile) -> None:
     """Wait, for threads that add nothing, as :func:`store_totals` does, where a sum is split."""
     if tile.splits > 1:
-        wait_for_cluster()
-        wait_for_cluster()
+        _wait_for_cluster()
+        _wait_for_cluster()
 
 
 def store_totals(
-    store: SumStore, tile: PersistentTile, columns: int, rank: Any, thread: Any, origin: Place
+    store: SumStore, block: PersistentBlock, columns: int, thread: Any, origin: Place
 ) -> None:
     """Wait for all parts, add those of this block's rows, and store them.
 
@@ -55,20 +55,20 @@ def store_totals(
 
     Args:
         store: the epilogue, where it goes, and this block's part.
-        tile: whose sums they are, rows by columns.
+        block: whose sums they are, rows by columns.
         columns: of a part, without their padding.
-        rank: this block's number in its cluster.
         thread: its number among all consumers' threads.
         origin: first values of the tile's axes.
     """
-    wait_for_cluster()
+    tile = block.tile
+    _wait_for_cluster()
     parts = [_part_of(store, tile, number) for number in range(tile.splits)]
     rows, across = tile.store_shape[0] // tile.splits, columns // QUAD
     quads, threads = rows * across, tile.consumers * WARPGROUP
     totals = ib.alloc_buffer((QUAD,), str(store.memory.ty.dtype), scope="local")
     with ib.serial(-(-quads // threads)) as turn:
         quad = ib.Bind(turn * threads + thread)
-        row = ib.Bind(rank * rows + quad // across)
+        row = ib.Bind(block.rank * rows + quad // across)
         column = ib.Bind(quad % across * QUAD)
         place, fits = store.rows.at(row, origin)
         if quads % threads:
@@ -79,7 +79,7 @@ def store_totals(
                     value = part[row, column + v]
                     ib.buffer_store(totals, value if number == 0 else totals[v] + value, [v])
             store.quad(lambda v: totals[v], column, {**origin, **place})
-    wait_for_cluster()
+    _wait_for_cluster()
 
 
 def _part_of(store: SumStore, tile: PersistentTile, block: int) -> Any:

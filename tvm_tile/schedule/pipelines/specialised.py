@@ -24,23 +24,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
-from tvm_tile.schedule.pipelines.walk import PersistentTile
+from tvm_tile.schedule.pipelines.walk import PersistentBlock, PersistentTile
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, WARPGROUP
 
-LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
-
-
-def launch(tile: PersistentTile) -> tuple[Any, Any, Any]:
-    """Begin the kernel: numbers of a block in its cluster, of the block, and of a thread in it."""
-    ib.device_entry()
-    # Its use makes clusters of neighbouring blocks.
-    rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
-    return rank, ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
+_LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
 
 
 def stages_of(tile: PersistentTile) -> Any:
@@ -61,6 +52,14 @@ def sums_behind(tile: PersistentTile, data: Any, dtype: str) -> Any:
     return ib.decl_buffer(
         tile.store_shape, dtype, data=data.data, elem_offset=start, scope="shared.dyn"
     )
+
+
+def specialise_block(
+    block: PersistentBlock, produce: Callable[[], None], consume: Callable[[], None]
+) -> None:
+    """Write both roles of a block that shares its multiprocessor as its tile says."""
+    with ib.attr({_LEAST_BLOCKS: block.tile.blocks}):
+        specialise(block.thread, block.tile.division, produce, consume)
 
 
 def specialise(

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.schedule.tensor_cores.limits import Limits, count_boxes, count_tiles
+from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
 from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 from tvm_tile.tile.product import Product
+from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 PersistentTile = WarpgroupTile | CodedWarpgroupTile
@@ -23,29 +25,33 @@ Boxes = tuple[Sequence[Axis], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """The tiles of a block, in the order in which it takes them.
+class PersistentBlock:
+    """A block that takes tiles until none is left, while the code of a thread of it is written.
 
     Attributes:
         product: that the tiles are of.
         boxes: along the rows and along the columns.
         tile: which block has which tiles.
         limits: how far axes go in a call.
-        block: its number.
+        rank: the block's number among those that share its tiles.
+        number: the block's among all.
+        thread: its number in the block.
     """
 
     product: Product
     boxes: tuple[Boxes, Boxes]
     tile: PersistentTile
     limits: Limits
-    block: Any
+    rank: Any
+    number: Any
+    thread: Any = None
 
     def leave(self) -> None:
         """End the block here if a call needs none of its tiles: it needs the first ones."""
         needed = self._count(self._counts())
         if not isinstance(needed, int):
             splits = self.tile.splits
-            number = self.block // splits if splits > 1 else self.block
+            number = self.number // splits if splits > 1 else self.number
             ib.evaluate(leaving(number < needed))
 
     def for_tiles(self, body: Callable[[Place], None], first: Any = 0, step: int = 1) -> None:
@@ -58,12 +64,21 @@ class Walk:
         """
         counts, grid = self._counts(), self.tile.grid
         if self.tile.splits > 1:
-            body(self._origin(self.block // self.tile.splits, counts))
+            body(self._origin(self.number // self.tile.splits, counts))
             return
-        start = self.block + first * grid
+        start = self.number + first * grid
         step *= grid
         with ib.serial((self._count(counts) - start + step - 1) // step) as turn:
             body(self._origin(ib.Bind(start + turn * step), counts))
+
+    def own_chunks(self) -> tuple[Any, Any]:
+        """The first of the block's chunks of a tile's sum, and how many there are."""
+        total, splits = math.prod(chunk_counts(self.product, self.tile.depth)), self.tile.splits
+        if splits == 1:
+            return 0, total
+        each = -(-total // splits)
+        first = ib.Bind(self.rank * each)
+        return first, each if total % splits == 0 else ib.Bind(ib.min(each, total - first))
 
     def _counts(self) -> list[list[Any]]:
         """Tiles along each axis in a call, of the rows and of the columns."""
@@ -86,16 +101,12 @@ class Walk:
         return origin
 
 
-def own_chunks(total: int, splits: int, rank: Any) -> tuple[Any, Any]:
-    """The first of a block's chunks of a tile's sum, and how many there are.
-
-    Args:
-        total: chunks of the whole sum.
-        splits: blocks that share it.
-        rank: the block's number among these.
-    """
-    if splits == 1:
-        return 0, total
-    each = -(-total // splits)
-    first = ib.Bind(rank * each)
-    return first, each if total % splits == 0 else ib.Bind(ib.min(each, total - first))
+def launch(
+    product: Product, boxes: tuple[Boxes, Boxes], tile: PersistentTile, limits: Limits
+) -> PersistentBlock:
+    """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
+    ib.device_entry()
+    # Its use makes clusters of neighbouring blocks.
+    rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
+    numbers = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
+    return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, *numbers)

@@ -23,7 +23,6 @@ turn it is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,24 +40,16 @@ from tvm_tile.schedule.pipelines.ring import (
     make_alternation_barriers,
     make_ring,
 )
-from tvm_tile.schedule.pipelines.specialised import (
-    LEAST_BLOCKS,
-    launch,
-    specialise,
-    stages_of,
-    sums_behind,
-)
-from tvm_tile.schedule.pipelines.walk import Walk, own_chunks
+from tvm_tile.schedule.pipelines.specialised import specialise_block, stages_of, sums_behind
+from tvm_tile.schedule.pipelines.walk import PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
-from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
 from tvm_tile.schedule.wgmma.sums import keep_sums, store_sums
-from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
 
 
@@ -66,19 +57,12 @@ from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
 class _WarpgroupKernel:
     """What the producer and the consumers need, while their code is written."""
 
-    walk: Walk
+    block: PersistentBlock
     tile: WarpgroupTile
     sides: tuple[TmaChunks, TmaChunks]
     maps: Sequence[Any]
     ring: Ring
     turns: Any  # barriers of consumers that take tiles in turns, or None
-    rank: Any  # the block's number among those that share its tile
-    thread: Any
-
-    def own_chunks(self) -> tuple[Any, Any]:
-        """The first of the block's chunks of a tile's sum, and how many there are."""
-        total = math.prod(chunk_counts(self.walk.product, self.tile.depth))
-        return own_chunks(total, self.tile.splits, self.rank)
 
 
 def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
@@ -91,51 +75,48 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
     )
     with function(found.params) as (builder, buffers):
         maps = [side.tensor_map(buffers) for side in sides]
-        rank, block, thread = launch(tile)
         boxes = (left.free, tile.rows), (right.free, tile.columns)
-        walk = Walk(product, boxes, tile, bound_limits(found.limits), block)
-        walk.leave()
+        block = launch(product, boxes, tile, found.limits)
+        block.leave()
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = stages_of(tile)
-        turns = make_alternation_barriers(thread) if tile.alternates else None
-        ring = make_ring(data, tile.stages, tile.stage_bytes, tile.sharers, thread)
+        turns = make_alternation_barriers(block.thread) if tile.alternates else None
+        ring = make_ring(data, tile.stages, tile.stage_bytes, tile.sharers, block.thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _WarpgroupKernel(walk, tile, sides, maps, ring, turns, rank, thread)
+        kernel = _WarpgroupKernel(block, tile, sides, maps, ring, turns)
         memory = sums_behind(tile, data, tile.sum_dtype)
         rows = Boxed(left, tile.rows, tile.block_rows)
         columns = Boxed(right, tile.columns, tile.width)
         store = SumStore(rows, columns, epilogue, seen, memory)
-        with ib.attr({LEAST_BLOCKS: tile.blocks}):
-            roles = partial(_produce, kernel), partial(_consume, kernel, store)
-            specialise(thread, tile.division, *roles)
+        specialise_block(block, partial(_produce, kernel), partial(_consume, kernel, store))
     return builder.get()
 
 
 def _produce(kernel: _WarpgroupKernel) -> None:
-    product, tile = kernel.walk.product, kernel.tile
-    with ib.If(kernel.thread == 0), ib.Then():
+    block, tile = kernel.block, kernel.tile
+    with ib.If(block.thread == 0), ib.Then():
         turn = Turn(kernel.ring)
 
         def fill(origin: Place) -> None:
-            first, count = kernel.own_chunks()
+            first, count = block.own_chunks()
             with ib.serial(count) as chunk:
-                place = {**origin, **chunk_place(product, tile.depth, first + chunk)}
+                place = {**origin, **chunk_place(block.product, tile.depth, first + chunk)}
                 turn.wait_until_empty()
                 turn.expect(sum(side.size for side in kernel.sides))
                 for side, tensor_map in zip(kernel.sides, kernel.maps, strict=True):
                     side.copy(tensor_map, turn, place)
                 turn.advance()
 
-        kernel.walk.for_tiles(fill)
+        block.for_tiles(fill)
     stay(tile)
 
 
 def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
-    tile, ring = kernel.tile, kernel.ring
+    block, tile, ring = kernel.block, kernel.tile, kernel.ring
     shape = (tile.instructions * tile.width // 2,)
     registers = ib.alloc_buffer(shape, SUMS[tile.sum_dtype][1], scope="local")
     sums = ib.decl_buffer(shape, tile.sum_dtype, data=registers.data, scope="local")
-    thread = ib.Bind(kernel.thread - WARPGROUP)
+    thread = ib.Bind(block.thread - WARPGROUP)
     start = ib.Bind(T.cuda.cvta_generic_to_shared(ring.data.ptr_to([0])))
     number = ib.Bind(thread // WARPGROUP) if tile.alternates else thread // WARPGROUP
     rows = tirx.const(0) if tile.alternates else number * (tile.instructions * 64)
@@ -145,7 +126,7 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     alternation = Alternation(number, kernel.turns) if tile.alternates else None
 
     def compute(origin: Place) -> None:
-        _, count = kernel.own_chunks()
+        _, count = block.own_chunks()
         if alternation is not None:
             alternation.wait()
         with ib.serial(count) as chunk:
@@ -166,14 +147,14 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
             store_sums(store, tile, sums, thread, origin)
             return
         keep_sums(store, tile, sums, thread)
-        store_totals(store, tile, tile.width, kernel.rank, thread, origin)
+        store_totals(store, block, tile.width, thread, origin)
 
     if alternation is None:
-        kernel.walk.for_tiles(compute)
+        block.for_tiles(compute)
         return
-    _, count = kernel.own_chunks()
+    _, count = block.own_chunks()
     turn.skip(number * count)
-    kernel.walk.for_tiles(compute, first=number, step=tile.consumers)
+    block.for_tiles(compute, first=number, step=tile.consumers)
 
 
 def _multiply(
