@@ -19,12 +19,11 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
-from tvm_tile.schedule.tensor_cores.parameters import declare, views
+from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import find_part
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.warp_products.ahead import Ahead
@@ -47,10 +46,7 @@ _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 
 def write_kernel(found: ProductMatch, tile: AnyTile) -> tirx.PrimFunc:
     """The function of a product and what follows it: a kernel, and another to add sums in parts."""
-    with IRBuilder() as builder, ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
+    with function(found.params) as (builder, buffers):
         partial = declare_parts(found.product, tile) if tile.parts > 1 else None
         with ib.attr(_ON_DEVICE):
             _write_tiles(found, tile, buffers, partial)
