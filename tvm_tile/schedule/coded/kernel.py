@@ -30,13 +30,13 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.loads import Loads, begin_loads, block_row
 from tvm_tile.schedule.tensor_cores.instructions import multiply_add
-from tvm_tile.schedule.tensor_cores.parameters import declare, views
+from tvm_tile.schedule.tensor_cores.parameters import function, views
+from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedTile
@@ -88,10 +88,7 @@ class _Kernel:
 def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
     """The function of a product with a matrix of codes, and of what follows it."""
     sizes = found.sizes
-    with IRBuilder() as builder, ib.prim_func():
-        ib.func_name("main")
-        ib.func_attr({"tirx.noalias": True})
-        buffers = declare(found.params)
+    with function(found.params) as (builder, buffers):
         ib.device_entry()
         block, thread = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
         warp, lane = ib.Bind(thread // _WARP), ib.Bind(thread % _WARP)
@@ -208,10 +205,8 @@ def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
         **{axis.name: block * own_rows for axis in product.right.free},
     }
     quads = own_rows // QUAD
-    total = sizes.vectors * quads
-    for turn in range(-(-total // tile.block_size)):
-        number = ib.Bind(thread + turn * tile.block_size)
-        with when([number < total] if (turn + 1) * tile.block_size > total else []):
+    for number, is_own in shares(sizes.vectors * quads, thread, tile.block_size):
+        with when(is_own):
             vector, column = ib.Bind(number // quads), ib.Bind(number % quads * QUAD)
             place, fits = rows.at(vector, origin)
             own = {**origin, **place}

@@ -15,6 +15,7 @@ from tvm_tile.schedule.coded.loads import box_of
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
 from tvm_tile.schedule.pipelines.clusters import stay
 from tvm_tile.schedule.pipelines.ring import Turn, arrive
+from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH
@@ -69,9 +70,8 @@ def _for_shared(kernel: CodedWarpgroups, body: Callable[[int, Any], None]) -> No
     """Run ``body`` for a producer thread's shared words of a chunk: their turns and numbers."""
     tile = kernel.tile
     count = tile.units * tile.block_rows * tile.shared_words
-    for turn in range(-(-count // WARPGROUP)):
-        item = ib.Bind(kernel.block.thread + turn * WARPGROUP)
-        with when([item < count] if (turn + 1) * WARPGROUP > count else []):
+    for turn, (item, is_own) in enumerate(shares(count, kernel.block.thread, WARPGROUP)):
+        with when(is_own):
             body(turn, item)
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
-from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.units.asynchronous_copies import ask
 from tvm_tile.tile.decode import Cached
 
-_WIDEST, _NARROWEST = 16, 4  # bytes of an asynchronous copy
+_NARROWEST = 4  # bytes of an asynchronous copy
 
 
 def is_asynchronous(rows: Cached) -> bool:
@@ -73,13 +73,5 @@ class Copies:
 
     def _copy_asynchronously(self, into: Any, at: Any, inside: list[Any]) -> None:
         size = self.rows.vector * element_size(self.rows.dtype)
-        # Only whole units may pass by the first-level cache.
-        copy = T.ptx[f"cp.async.{'cg' if size == _WIDEST else 'ca'}.shared.global"]
-        target = self.stages.ptr_to([into])
-        if not inside:
-            ib.evaluate(copy(target, self.source.ptr_to([at]), size))
-            return
-        (holds,) = inside
-        pointer = self.source.ptr_to([tirx.Select(holds, at, self.first)])
-        brought = tirx.Select(holds, T.uint32(size), T.uint32(0))
-        ib.evaluate(copy(target, pointer, size, brought))
+        at = tirx.Select(inside[0], at, self.first) if inside else at
+        ask(self.stages.ptr_to([into]), self.source.ptr_to([at]), size, inside)

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
-from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, join
 from tvm_tile.schedule.tensor_cores.place import Place, linear, split, value_of
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.units.asynchronous_copies import ask
 from tvm_tile.tile.product import Operand
-from tvm_tile.tile.slab import ELEMENT, UNIT, vector_width
+from tvm_tile.tile.slab import ELEMENT, vector_width
 
 _UNROLLED = 16  # rounds of loads
 
@@ -120,9 +120,6 @@ def _copy(
     source = ib.decl_buffer(
         (operand.size // ELEMENT,), "uint16", data=block.buffers[operand.tensor.name].data
     )
-    size = width * ELEMENT
-    # Only whole units may pass by the first-level cache.
-    name = f"cp.async.{'cg' if width == UNIT else 'ca'}.shared.global"
     threads = block.tile.block_size
     with ib.serial(-(-count * each // threads)) as round_:
         item = ib.Bind(block.thread + round_ * threads)
@@ -135,8 +132,4 @@ def _copy(
             place = {**place, depth.name: at}
             offset = linear(operand, [value_of(index, place) for index in operand.indices])
             into = block.pointer(start + line * pitch + element)
-            asked: list[Any] = []
-            for condition in holds:
-                asked = [tirx.And(asked[0], condition)] if asked else [condition]
-            sizes = [tirx.Select(asked[0], T.uint32(size), T.uint32(0))] if asked else []
-            ib.evaluate(T.ptx[name](into, source.ptr_to([offset]), size, *sizes))
+            ask(into, source.ptr_to([offset]), width * ELEMENT, holds)

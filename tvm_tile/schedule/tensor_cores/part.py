@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,6 +89,19 @@ def find_part(
     first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
     first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
     return ThreadPart(origin, (left, right), thread, lane, first_row, first_column)
+
+
+def shares(count: int, thread: Any, threads: int) -> Iterator[tuple[Any, list[Any]]]:
+    """A thread's share of so many items: each one's number, and what must hold for it to be one.
+
+    Args:
+        count: items.
+        thread: its number.
+        threads: that share them, neighbours neighbouring ones.
+    """
+    for turn in range(-(-count // threads)):
+        item = ib.Bind(thread + turn * threads)
+        yield item, [item < count] if (turn + 1) * threads > count else []
 
 
 def _side(

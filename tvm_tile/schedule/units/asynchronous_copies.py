@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from tvm import tirx
@@ -15,12 +16,29 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.chunks import Chunks, Run
+from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place, linear
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.slab import ELEMENT, UNIT, Slab
+from tvm_tile.tile.slab import ELEMENT, UNIT, UNIT_BYTES, Slab
 
 _WORD = 4 // ELEMENT  # elements of 32 bits
 _WORDS = UNIT // _WORD
+
+
+def ask(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> None:
+    """Ask for a copy to shared memory, of zeros where not all conditions hold.
+
+    Args:
+        into: pointer to where it goes.
+        pointer: to where it comes from.
+        size: bytes: 4, 8 or 16.
+        inside: the conditions.
+    """
+    # Only whole units may pass by the first-level cache.
+    copy = T.ptx[f"cp.async.{'cg' if size == UNIT_BYTES else 'ca'}.shared.global"]
+    holds = reduce(tirx.And, inside) if inside else None
+    brought = [] if holds is None else [tirx.Select(holds, T.uint32(size), T.uint32(0))]
+    ib.evaluate(copy(into, pointer, size, *brought))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +93,13 @@ class Copies:
                 at = unit.offset + far + element
                 if self.held is None:
                     with when(unit.is_own):
-                        self._copy(into(unit.into + element * ELEMENT), at, inside)
+                        target = into(unit.into + element * ELEMENT)
+                        ask(target, self.source.ptr_to([at]), self.slab.width * ELEMENT, inside)
                 else:
                     value = self.source[at]
                     for condition in (*inside, *unit.is_own):
                         value = tirx.if_then_else(condition, value, T.uint16(0))
                     ib.buffer_store(self.held, value, [number * UNIT + element])
-
-    def _copy(self, into: Any, at: Any, inside: Sequence[Any]) -> None:
-        size = self.slab.width * ELEMENT
-        # Only whole units may pass by the first-level cache.
-        copy = T.ptx[f"cp.async.{'cg' if size == UNIT * ELEMENT else 'ca'}.shared.global"]
-        pointer = self.source.ptr_to([at])
-        if not inside:
-            ib.evaluate(copy(into, pointer, size))
-            return
-        holds = inside[0]
-        for condition in inside[1:]:
-            holds = tirx.And(holds, condition)
-        ib.evaluate(copy(into, pointer, size, tirx.Select(holds, T.uint32(size), T.uint32(0))))
 
     def settle(self, ring: Any, first: Any) -> None:
         """Put what :meth:`fetch` left in registers where cp.async would have put it.
@@ -117,17 +123,13 @@ class Copies:
 def begin_copies(chunks: Chunks, slab: Slab, source: Any, thread: tuple[Any, int]) -> Copies:
     """Find a thread's units; ``thread`` is its number, and how many there are."""
     count = slab.lines * slab.units
-    number, threads = thread
-    turns = -(-count // threads)
     units = []
-    for turn in range(turns):
-        own = ib.Bind(number + turn * threads)
+    for own, is_own in shares(count, *thread):
         line, unit = ib.Bind(own // slab.units), ib.Bind(own % slab.units)
         run = chunks.run(*slab.position(line, unit))
-        is_own = [own < count] if (turn + 1) * threads > count else []
         into = ib.Bind(slab.offset(line, unit))
         units.append(_Unit(is_own, into, run, ib.Bind(linear(chunks.operand, run.indices))))
     held = None
     if slab.is_by_element:
-        held = ib.alloc_buffer((turns * UNIT,), "uint16", scope="local")
-    return Copies(chunks, slab, source, number, tuple(units), held)
+        held = ib.alloc_buffer((len(units) * UNIT,), "uint16", scope="local")
+    return Copies(chunks, slab, source, thread[0], tuple(units), held)

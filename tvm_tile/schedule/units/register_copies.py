@@ -14,6 +14,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.chunks import Chunks, Run
+from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place, linear
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.panel import WORD, Panel
@@ -137,18 +138,14 @@ def begin_copies(chunks: Chunks, panel: Panel, data: Any, thread: tuple[Any, int
         data: pointer to the operand.
         thread: its number, and how many there are.
     """
-    number, threads = thread
-    turns = -(-panel.patches // threads)
     patches = []
-    for turn in range(turns):
-        own = ib.Bind(number + turn * threads)
+    for own, is_own in shares(panel.patches, *thread):
         row, depth = (ib.Bind(value) for value in panel.position(own))
         runs = [chunks.run(row, depth + r) for r in range(panel.runs)]
         offsets = [ib.Bind(linear(chunks.operand, run.indices)) for run in runs]
-        is_own = [own < panel.patches] if (turn + 1) * threads > panel.patches else []
         patches.append(_Patch(is_own, _into(panel, row, depth), runs, offsets))
     dtype = _dtype(panel)
-    size = turns * panel.runs * UNIT_BYTES // panel.number
+    size = len(patches) * panel.runs * UNIT_BYTES // panel.number
     held = ib.alloc_buffer((size,), dtype, scope="local")
     source = ib.decl_buffer((chunks.operand.size // panel.number,), dtype, data=data)
     return Copies(chunks, panel, source, tuple(patches), held)
