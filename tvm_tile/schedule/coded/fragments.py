@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tensor_format import Code, Integers
-from tvm_tile.schedule.coded.words import add, choose_bytes, multiply_add, word
+from tvm_tile.schedule.coded.words import add, bits_of, choose_bytes, multiply_add, word
 
 PAIRS = 2  # of 16 codes, that a thread has
 _BYTE = 8  # bits
@@ -46,50 +45,16 @@ class Held:
     chosen: Sequence[Any]
 
 
-class Fragments(Protocol):
-    """How codes of one kind become a thread's part of a left operand."""
-
-    @property
-    def bits(self) -> int:
-        """Of a code."""
-
-    @property
-    def instructions(self) -> int:
-        """That a pair takes."""
-
-    @property
-    def constants(self) -> Sequence[int]:
-        """Words that :meth:`decode` takes; those the compiler knows it makes anew for each pair."""
-
-    def chosen(self, run: Any) -> Sequence[Any]:
-        """Which codes a thread takes, of a number among the four of a row."""
-
-    def kept(self, zero: Any) -> Any:
-        """The word that :meth:`decode` takes for codes of one zero point, an int32."""
-
-    def decode(
-        self, words: Sequence[Any], held: Held, results: Sequence[Any], zero: Any | None
-    ) -> None:
-        """Write a thread's two pairs of 16 codes of a row into registers.
-
-        Args:
-            words: all 16 codes.
-            held: by the thread, all the time.
-            results: a register of each pair.
-            zero: what is subtracted, as :meth:`kept` says; ``None`` where nothing is.
-        """
-
-
 def fragments_of(code: Code, dtype: str) -> Fragments | None:
     """How codes become halves of an element type; ``None`` where no way is known."""
     if isinstance(code, Integers) and code.bits in _BITS.get(dtype, ()):
-        return IntegerFragments(code, dtype)
+        return Fragments(code, dtype)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class IntegerFragments:
-    """Integers, perhaps less a zero point.
+class Fragments:
+    """How integers, perhaps less a zero point, become a thread's part of a left operand.
 
     An integer in the lowest bits of the half 1024.0, whose neighbours are one apart, is that many
     more. The second code of a pair is some bits above the lowest ones, so it is a multiple of what
@@ -107,19 +72,28 @@ class IntegerFragments:
 
     @property
     def instructions(self) -> int:
-        """To choose bytes, to put bits together, to multiply and add; some have bits to move."""
+        """That a pair takes: to choose bytes, to put bits together, to multiply and add.
+
+        Some have bits to move.
+        """
         return 3 + (self._is_moved or self.bits < _BYTE // 2)
 
     @property
     def constants(self) -> Sequence[int]:
-        """A pair's mask, and the factors of its halves."""
+        """Words that :meth:`decode` takes: a pair's mask, and the factors of its halves.
+
+        Those the compiler knows it makes anew for each pair.
+        """
         mask = ((1 << self.bits) - 1) * (1 | 1 << (_HALF_BITS + self._above))
         plus_one = _ONE[self.dtype][2]
         smaller = plus_one - (self._above << _EXPONENT[self.dtype])
         return mask, plus_one | smaller << _HALF_BITS
 
     def chosen(self, run: Any) -> Sequence[Any]:
-        """The bytes of either pair, and how far they are moved down."""
+        """Which codes a thread takes, of a number among the four of a row.
+
+        These are the bytes of either pair, and how far they are moved down.
+        """
         if self.bits == _BYTE:
             return [ib.Bind(_bytes(run * 2, run * 2 + 1))]
         if self._is_moved:
@@ -131,8 +105,9 @@ class IntegerFragments:
         return [ib.Bind(_bytes(first, first)), ib.Bind(_bytes(first + 2, first + 2)), down]
 
     def kept(self, zero: Any) -> Any:
-        """What is added: of float16 with what the numbers have too much, two that it has exactly.
+        """The word that :meth:`decode` takes for codes of one zero point, an int32: what is added.
 
+        Of float16 with what the numbers have too much, it is two that float16 has exactly.
         Zero points of bfloat16 are added by themselves: with 128 they may be more than it has.
         """
         if self.dtype == "bfloat16":
@@ -143,7 +118,16 @@ class IntegerFragments:
     def decode(
         self, words: Sequence[Any], held: Held, results: Sequence[Any], zero: Any | None
     ) -> None:
-        """``(code | 1024.0) * 1 - (1024 + zero)``; signed codes with their sign bit turned."""
+        """Write a thread's two pairs of 16 codes of a row into registers.
+
+        They are ``(code | 1024.0) * 1 - (1024 + zero)``, signed codes with their sign bit turned.
+
+        Args:
+            words: all 16 codes.
+            held: by the thread, all the time.
+            results: a register of each pair.
+            zero: what is subtracted, as :meth:`kept` says; ``None`` where nothing is.
+        """
         _, bits, _ = _ONE[self.dtype]
         half = 1 << (self.bits - 1) if self.code.is_signed else 0
         mask, factor = held.constants
@@ -230,9 +214,7 @@ def _two_halves(low: Any, high: Any, dtype: str) -> Any:
 def _half(value: Any, dtype: str) -> Any:
     """The bits of a half, uint32."""
     if isinstance(value, int):
-        single = np.float32(value)
-        bits = single.view(np.uint32) >> _HALF_BITS
-        return word(int(bits if dtype == "bfloat16" else np.float16(single).view(np.uint16)))
+        return word(bits_of(value, dtype))
     wide = _wide(value)
     if dtype == "bfloat16":
         return tirx.reinterpret("uint32", wide) >> word(_HALF_BITS)

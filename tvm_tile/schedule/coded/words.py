@@ -36,14 +36,16 @@ def registers(count: int) -> list[Any]:
     return [buffer[place] for place in range(count)]
 
 
+def bits_of(number: float, dtype: str) -> int:
+    """The bits of a half, a number that an element type has exactly."""
+    if dtype == "float16":
+        return int.from_bytes(struct.pack("<e", number), "little")
+    return int.from_bytes(struct.pack("<f", number), "little") >> _HALF
+
+
 def halves(number: float, dtype: str) -> Any:
     """A number that an element type has exactly, twice."""
-    if dtype == "float16":
-        (bits,) = struct.unpack("<H", struct.pack("<e", number))
-    else:
-        (wide,) = struct.unpack("<I", struct.pack("<f", number))
-        bits = wide >> _HALF
-    return word(bits * BOTH)
+    return word(bits_of(number, dtype) * BOTH)
 
 
 def twice(value: Any, dtype: str) -> Any:
