@@ -14,8 +14,8 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.schedule.pipelines import walk
-from tvm_tile.schedule.pipelines.walk import Boxes, PersistentBlock
+from tvm_tile.schedule.pipelines import specialised
+from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock
 from tvm_tile.schedule.tensor_cores import place as places
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.place import Place, place_in
@@ -92,7 +92,7 @@ def check_cover(operand: Operand, box: tuple[int, ...], size: int, first: set[An
 @pytest.fixture
 def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
     stand_in = Loops()
-    monkeypatch.setattr(walk, "ib", stand_in.builder)
+    monkeypatch.setattr(specialised, "ib", stand_in.builder)
     monkeypatch.setattr(places, "ib", stand_in.builder)
     return stand_in
 

@@ -40,8 +40,7 @@ from tvm_tile.schedule.coded.warpgroup_consumer import consume
 from tvm_tile.schedule.coded.warpgroup_producer import produce
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
 from tvm_tile.schedule.pipelines.ring import make_ring
-from tvm_tile.schedule.pipelines.specialised import specialise_block, stages_of, sums_behind
-from tvm_tile.schedule.pipelines.walk import launch
+from tvm_tile.schedule.pipelines.specialised import launch
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore
@@ -65,7 +64,7 @@ def write_coded_warpgroup(
         maps = [side.tensor_map(buffers) for side in (codes, vectors)]
         boxes = (product.right.free, (tile.block_rows,)), (product.left.free, (tile.width,))
         block = launch(product, boxes, tile, match.limits)
-        data = stages_of(tile)
+        data = block.stages()
         speakers = tile.consumers * _WARPS, block.thread, 1 + _WARPS
         ring = make_ring(data, tile.stages, tile.stage_bytes, *speakers)
         constants = _constants(fragments, block.thread)
@@ -74,13 +73,13 @@ def write_coded_warpgroup(
             found, fragments, tile, buffers, block, codes, vectors, maps, ring, constants
         )
         block.leave()
-        memory = sums_behind(tile, data, "float32")
+        memory = block.sums_behind(data, "float32")
         rows = Boxed(product.left, (tile.width,), tile.width)
         columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
         seen = views(match.epilogue.tensors, match.shapes, buffers)
         layout = turned_sums(tile.together)
         store = SumStore(rows, columns, match.epilogue, seen, memory, layout)
-        specialise_block(block, partial(produce, kernel), partial(consume, kernel, store))
+        block.specialise(partial(produce, kernel), partial(consume, kernel, store))
     return builder.get()
 
 

@@ -26,7 +26,7 @@ from tvm import ir, tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.pipelines.walk import PersistentBlock, PersistentTile
+from tvm_tile.schedule.pipelines.specialised import PersistentBlock, PersistentTile
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.tile.sum_layout import QUAD

@@ -46,13 +46,19 @@ def make_ring(
         thread: its number in the block.
         fillers: how many say that what they bring is on its way, or there.
     """
-    full, empty = (ib.alloc_buffer((stages,), "uint64", scope="shared", align=8) for _ in range(2))
-    with ib.If(thread == 0), ib.Then(), ib.unroll(stages) as stage:
-        init = T.ptx.mbarrier.init.shared.b64
-        ib.evaluate(init(full.ptr_to([stage]), T.uint32(fillers)))
-        ib.evaluate(init(empty.ptr_to([stage]), T.uint32(consumers)))
+    full, empty = _barriers(stages, thread, fillers, consumers)
     ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
     return Ring(data, stages, stage_bytes, full, empty)
+
+
+def _barriers(count: int, thread: Any, *arriving: int) -> list[Any]:
+    """So many barriers for each number of those who arrive at one; the first thread makes them."""
+    found = [ib.alloc_buffer((count,), "uint64", scope="shared", align=8) for _ in arriving]
+    with ib.If(thread == 0), ib.Then(), ib.unroll(count) as place:
+        for own, number in zip(found, arriving, strict=True):
+            barrier = own.ptr_to([place])
+            ib.evaluate(T.ptx.mbarrier.init.shared.b64(barrier, T.uint32(number)))
+    return found
 
 
 def arrive(barrier: Any, speaks: Any) -> None:
@@ -97,10 +103,7 @@ class Alternation:
 
 def make_alternation_barriers(thread: Any) -> Any:
     """Two barriers for :class:`Alternation`, visible behind the block's next barrier."""
-    barriers = ib.alloc_buffer((2,), "uint64", scope="shared", align=8)
-    with ib.If(thread == 0), ib.Then(), ib.unroll(2) as group:
-        warps = T.uint32(WARPGROUP // _WARP)
-        ib.evaluate(T.ptx.mbarrier.init.shared.b64(barriers.ptr_to([group]), warps))
+    (barriers,) = _barriers(2, thread, WARPGROUP // _WARP)
     return barriers
 
 

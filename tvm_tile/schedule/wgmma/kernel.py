@@ -40,8 +40,7 @@ from tvm_tile.schedule.pipelines.ring import (
     make_alternation_barriers,
     make_ring,
 )
-from tvm_tile.schedule.pipelines.specialised import specialise_block, stages_of, sums_behind
-from tvm_tile.schedule.pipelines.walk import PersistentBlock, launch
+from tvm_tile.schedule.pipelines.specialised import PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.parameters import function, views
@@ -49,7 +48,7 @@ from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
-from tvm_tile.schedule.wgmma.sums import keep_sums, store_sums
+from tvm_tile.tile.sum_layout import CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
 
 
@@ -79,16 +78,16 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
         block = launch(product, boxes, tile, found.limits)
         block.leave()
         seen = views(epilogue.tensors, found.shapes, buffers)
-        data = stages_of(tile)
+        data = block.stages()
         turns = make_alternation_barriers(block.thread) if tile.alternates else None
         ring = make_ring(data, tile.stages, tile.stage_bytes, tile.sharers, block.thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = _WarpgroupKernel(block, tile, sides, maps, ring, turns)
-        memory = sums_behind(tile, data, tile.sum_dtype)
+        memory = block.sums_behind(data, tile.sum_dtype)
         rows = Boxed(left, tile.rows, tile.block_rows)
         columns = Boxed(right, tile.columns, tile.width)
         store = SumStore(rows, columns, epilogue, seen, memory)
-        specialise_block(block, partial(_produce, kernel), partial(_consume, kernel, store))
+        block.specialise(partial(_produce, kernel), partial(_consume, kernel, store))
     return builder.get()
 
 
@@ -144,9 +143,9 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
         if alternation is not None:
             turn.skip(count)
         if tile.splits == 1:
-            store_sums(store, tile, sums, thread, origin)
+            _store_sums(store, tile, sums, thread, origin)
             return
-        keep_sums(store, tile, sums, thread)
+        _keep_sums(store, tile, sums, thread)
         store_totals(store, block, tile.width, thread, origin)
 
     if alternation is None:
@@ -175,3 +174,39 @@ def _multiply(
             # The first product of a tile does not add to what the registers hold.
             adds = chunk > 0 if step == 0 else True
             instruction.add(registers, number * (tile.width // 2), own, others, adds)
+
+
+def _store_sums(
+    store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any, origin: Place
+) -> None:
+    """Store the sums of one consumer thread.
+
+    Args:
+        store: what becomes of them.
+        tile: how they lie.
+        sums: the thread's registers, instruction by instruction.
+        thread: its number among all consumers' threads.
+        origin: first values of the tile's axes.
+    """
+    for instruction in range(tile.instructions):
+        row = ib.Bind(_first_row(tile, thread // 32, instruction))
+        held = instruction * tile.width // 2
+        store.write(sums, held, row, (0, tile.width), thread, origin)
+
+
+def _keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> None:
+    """Put the sums of one consumer thread into the block's part, which is the store's memory."""
+    warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
+    for instruction in range(tile.instructions):
+        first = ib.Bind(_first_row(tile, warp, instruction))
+
+        def at(row: Any, column: Any, first: Any = first) -> list[Any]:
+            return [first + row, column]
+
+        store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
+
+
+def _first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
+    """The first, in the tile, of the 16 rows that a warp holds of an instruction's 64."""
+    group = 0 if tile.alternates else warp // 4
+    return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS
