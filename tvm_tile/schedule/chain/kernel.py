@@ -43,12 +43,12 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import RunningSoftmax
 from tvm_tile.schedule.attention.warp_rows import WarpRows
-from tvm_tile.schedule.pipelines.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
+from tvm_tile.schedule.units.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
 from tvm_tile.tile.chain import Chain, ChainTile
 from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS

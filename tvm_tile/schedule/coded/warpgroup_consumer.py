@@ -12,9 +12,9 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.schedule.coded.fragments import PAIRS, Held, scale_pair
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
 from tvm_tile.schedule.pipelines.clusters import store_totals
-from tvm_tile.schedule.pipelines.ring import Turn
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.units.ring import Turn
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, STEP
 from tvm_tile.tile.sum_layout import CORNER_ROWS
@@ -137,23 +137,19 @@ class _Consumer:
     def _put(self, origin: Place) -> None:
         """Store the sums, by vectors: rows of the matrix are neighbours in the output."""
         tile, store = self._tile, self._store
-        together = tile.together
-        registers = together // 2
-        if tile.splits == 1:
-            for first in range(0, tile.width, together):
-                columns = (self._warp_row, CORNER_ROWS)
-                held = first // together * registers
-                store.write(self._sums, held, first, columns, self._thread, origin)
-            return
-        lane = ib.Bind(self._thread % _WARP)
-        for first in range(0, tile.width, together):
+        lane = ib.Bind(self._thread % _WARP) if tile.splits > 1 else None
+        for first in range(0, tile.width, tile.together):
 
             def at(row: Any, column: Any, first: int = first) -> list[Any]:
                 return [first + row, self._warp_row + column]
 
-            held = first // together * registers
-            store.lay_down(self._sums, held, CORNER_ROWS, lane, at)
-        store_totals(store, self._kernel.block, tile.block_rows, self._thread, origin)
+            if lane is not None:
+                store.lay_down(self._sums, first // 2, CORNER_ROWS, lane, at)
+                continue
+            columns = (self._warp_row, CORNER_ROWS)
+            store.write(self._sums, first // 2, first, columns, self._thread, origin)
+        if tile.splits > 1:
+            store_totals(store, self._kernel.block, tile.block_rows, self._thread, origin)
 
 
 def _loaded(constants: Any, count: int) -> Sequence[Any]:

@@ -39,12 +39,12 @@ from tvm_tile.schedule.coded.fragments import Fragments
 from tvm_tile.schedule.coded.warpgroup_consumer import consume
 from tvm_tile.schedule.coded.warpgroup_producer import produce
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
-from tvm_tile.schedule.pipelines.ring import make_ring
 from tvm_tile.schedule.pipelines.specialised import launch
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
+from tvm_tile.schedule.units.ring import make_ring
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, CodedWarpgroupTile
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.sum_layout import turned_sums

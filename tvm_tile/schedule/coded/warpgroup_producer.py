@@ -14,10 +14,10 @@ from tvm_tile.schedule.coded.fragments import scale_word
 from tvm_tile.schedule.coded.loads import box_of
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
 from tvm_tile.schedule.pipelines.clusters import stay
-from tvm_tile.schedule.pipelines.ring import Turn, arrive
 from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.units.ring import Turn, arrive
 from tvm_tile.tile.coded_warpgroup import LINE_DEPTH
 from tvm_tile.tile.warpgroup_tile import WARPGROUP
 

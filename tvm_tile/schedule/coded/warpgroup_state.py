@@ -12,9 +12,9 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.fragments import Fragments
-from tvm_tile.schedule.pipelines.ring import Ring
 from tvm_tile.schedule.pipelines.specialised import PersistentBlock
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
+from tvm_tile.schedule.units.ring import Ring
 from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 
 _WARP = 32  # threads

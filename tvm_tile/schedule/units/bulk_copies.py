@@ -12,9 +12,9 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
-from tvm_tile.schedule.pipelines.ring import Turn
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
+from tvm_tile.schedule.units.ring import Turn
 from tvm_tile.schedule.units.wgmma import STEP_BYTES
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.warpgroup_tile import LINE

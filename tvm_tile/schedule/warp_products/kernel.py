@@ -21,19 +21,19 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.schedule.pipelines.ahead import Ahead
+from tvm_tile.schedule.pipelines.through_registers import ThroughRegisters
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import find_part
 from tvm_tile.schedule.tensor_cores.store import SumStore
-from tvm_tile.schedule.warp_products.ahead import Ahead
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
     declare_parts,
     own_chunks,
     store_of_part,
 )
-from tvm_tile.schedule.warp_products.through_registers import ThroughRegisters
 from tvm_tile.tile.matrix_cores import MatrixTile
 from tvm_tile.tile.mma import MmaTile
 from tvm_tile.tile.unit import WaveUnit

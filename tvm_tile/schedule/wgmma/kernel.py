@@ -17,7 +17,7 @@ reads ``s - 1`` any more.
 Where two consumers take tiles in turns, each skips the other's chunks in the ring. It asks for a
 full stage only after the other has seen all of its own chunks, which come before in the ring: so
 the barrier is in the very round that is asked for, or done with it, and no earlier round of the
-same parity can be taken for it. :class:`~tvm_tile.schedule.pipelines.ring.Alternation` says whose
+same parity can be taken for it. :class:`~tvm_tile.schedule.units.ring.Alternation` says whose
 turn it is.
 """
 
@@ -33,13 +33,6 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.pipelines.clusters import stay, store_totals
-from tvm_tile.schedule.pipelines.ring import (
-    Alternation,
-    Ring,
-    Turn,
-    make_alternation_barriers,
-    make_ring,
-)
 from tvm_tile.schedule.pipelines.specialised import PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
@@ -47,6 +40,13 @@ from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
+from tvm_tile.schedule.units.ring import (
+    Alternation,
+    Ring,
+    Turn,
+    make_alternation_barriers,
+    make_ring,
+)
 from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
 from tvm_tile.tile.sum_layout import CORNER_ROWS
 from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile

@@ -27,10 +27,10 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.schedule.pipelines.pipeline import Pipeline
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.units.asynchronous_copies import Copies, begin_copies
 from tvm_tile.schedule.units.mma import Fragments, begin_fragments, multiply
-from tvm_tile.schedule.warp_products.pipeline import Pipeline
 from tvm_tile.tile.slab import ELEMENT, FRAGMENT, Slab
 
 
