@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
@@ -68,8 +68,7 @@ class ThreadLevel:
     @contextmanager
     def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
         """As :class:`Threads` says."""
-        ib.device_entry()
-        block, rank, thread = numbers_of(grid, block_size, cluster)
+        block, rank, thread = launched(grid, block_size, cluster)
         yield ib.Bind(block // cluster) if cluster > 1 else block, rank, thread
 
     def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
@@ -95,17 +94,37 @@ class ThreadLevel:
         ib.evaluate(T.cuda.cta_sync())
 
 
-def numbers_of(grid: int, block_size: int, cluster: int = 1) -> Numbers:
-    """The numbers of a block, of it in its cluster, and of a thread, in the thread-level dialect.
+def launched(grid: int, block_size: int, cluster: int = 1) -> Numbers:
+    """Begin a kernel in the thread-level dialect; the numbers of a block, of it in its cluster, and
+    of a thread.
 
     Args:
         grid: blocks.
         block_size: threads of each.
         cluster: neighbouring blocks that read each other's shared memory.
     """
+    ib.device_entry()
     # Its use makes clusters of neighbouring blocks.
     rank = ib.cta_id_in_cluster([cluster]) if cluster > 1 else tirx.const(0)
     return ib.cta_id([grid]), rank, ib.thread_id([block_size])
+
+
+def memory_of(block: int, memory: Any, name: str) -> Any:
+    """Shared memory of another block of the cluster, as this one can read it.
+
+    Args:
+        block: its number in the cluster.
+        memory: this block's.
+        name: of the pointer to it.
+    """
+    mapped = ib.alloc_buffer((1,), "uint64", scope="local")
+    first = memory.ptr_to([0] * len(memory.ty.shape))
+    ib.evaluate(T.ptx.mapa.u64(mapped[0], first, T.uint32(block)))
+    dtype = str(memory.ty.dtype)
+    kind = ir.PointerType(ir.PrimType(dtype), "shared")
+    pointer = tirx.Var(name, kind)
+    ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
+    return ib.decl_buffer(memory.ty.shape, dtype, data=pointer, scope="shared")
 
 
 class BoundLoops:

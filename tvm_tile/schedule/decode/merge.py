@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
@@ -14,6 +14,7 @@ from tvm_tile.schedule.decode.find import DecodeMatch
 from tvm_tile.schedule.decode.places import Places
 from tvm_tile.schedule.decode.worker import Memory, registers
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.threads import memory_of
 from tvm_tile.tile.decode import DecodeTile
 
 _LOG2_E = 1 / math.log(2)
@@ -91,7 +92,7 @@ class Merging:
         tile, columns = self._tile, self._found.column.extent
         count = self._rows * columns
         share = -(-count // tile.splits)
-        others = [self._own_of(block) for block in range(tile.splits)]
+        others = [memory_of(n, self._memory.own, "own") for n in range(tile.splits)]
         with ib.serial(-(-share // tile.block_size)) as turn:
             place = ib.Bind(turn * tile.block_size + self._thread)
             number = ib.Bind(self._rank * share + place)
@@ -103,16 +104,6 @@ class Merging:
                     (own[number], own[count + row], own[count + self._rows + row]) for own in others
                 ]
                 self._store(row, column, _merged(self._merged, parts))
-
-    def _own_of(self, block: int) -> Any:
-        """What another block of the cluster has added up, as this one can read it."""
-        mapped = registers(1, "uint64")
-        own = self._memory.own
-        ib.evaluate(T.ptx.mapa.u64(mapped[0], own.ptr_to([0]), T.uint32(block)))
-        kind = ir.PointerType(ir.PrimType("float32"), "shared")
-        pointer = tirx.Var("own", kind)
-        ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-        return ib.decl_buffer(own.ty.shape, "float32", data=pointer, scope="shared")
 
     def _store(self, row: Any, column: Any, merged: Any) -> None:
         """Store what the epilogue makes of a sum, divided by the sum of its weights."""

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir, tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.pipelines.specialised import PersistentBlock, PersistentTile
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
+from tvm_tile.schedule.threads import memory_of
 from tvm_tile.tile.sum_layout import QUAD
 from tvm_tile.tile.warpgroup_tile import WARPGROUP
 
@@ -62,7 +62,7 @@ def store_totals(
     """
     tile = block.tile
     _wait_for_cluster()
-    parts = [_part_of(store, tile, number) for number in range(tile.splits)]
+    parts = [memory_of(number, store.memory, "part") for number in range(tile.splits)]
     rows, across = tile.store_shape[0] // tile.splits, columns // QUAD
     quads, threads = rows * across, tile.consumers * WARPGROUP
     totals = ib.alloc_buffer((QUAD,), str(store.memory.ty.dtype), scope="local")
@@ -80,14 +80,3 @@ def store_totals(
                     ib.buffer_store(totals, value if number == 0 else totals[v] + value, [v])
             store.quad(lambda v: totals[v], column, {**origin, **place})
     _wait_for_cluster()
-
-
-def _part_of(store: SumStore, tile: PersistentTile, block: int) -> Any:
-    """The part of another block of the cluster, as this one can read it."""
-    mapped = ib.alloc_buffer((1,), "uint64", scope="local")
-    ib.evaluate(T.ptx.mapa.u64(mapped[0], store.memory.ptr_to([0, 0]), T.uint32(block)))
-    dtype = str(store.memory.ty.dtype)
-    kind = ir.PointerType(ir.PrimType(dtype), "shared")
-    pointer = tirx.Var("part", kind)
-    ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
-    return ib.decl_buffer(tile.store_shape, dtype, data=pointer, scope="shared")

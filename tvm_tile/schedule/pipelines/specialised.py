@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
@@ -34,9 +33,9 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
+from tvm_tile.schedule.threads import launched
 from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warp_tile import chunk_counts
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, WARPGROUP, WarpgroupTile
 
 _LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
@@ -117,12 +116,12 @@ class PersistentBlock:
 
     def own_chunks(self) -> tuple[Any, Any]:
         """The first of the block's chunks of a tile's sum, and how many there are."""
-        total, splits = math.prod(chunk_counts(self.product, self.tile.depth)), self.tile.splits
-        if splits == 1:
-            return 0, total
-        each = -(-total // splits)
+        tile, each = self.tile, self.tile.chunks_each
+        if tile.splits == 1:
+            return 0, each
         first = ib.Bind(self.rank * each)
-        return first, each if total % splits == 0 else ib.Bind(ib.min(each, total - first))
+        is_even = tile.chunks % tile.splits == 0
+        return first, each if is_even else ib.Bind(ib.min(each, tile.chunks - first))
 
     def _counts(self) -> list[list[Any]]:
         """Tiles along each axis in a call, of the rows and of the columns."""
@@ -149,11 +148,8 @@ def launch(
     product: Product, boxes: tuple[Boxes, Boxes], tile: PersistentTile, limits: Limits
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
-    ib.device_entry()
-    # Its use makes clusters of neighbouring blocks.
-    rank = ib.cta_id_in_cluster([tile.splits]) if tile.splits > 1 else tirx.const(0)
-    numbers = ib.cta_id([tile.grid]), ib.thread_id([tile.block_size])
-    return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, *numbers)
+    number, rank, thread = launched(tile.grid, tile.block_size, tile.splits)
+    return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, number, thread)
 
 
 def specialise(
