@@ -48,7 +48,7 @@ class MeasuredOperator:
         if rule == "contraction":
             assert self.operator is not None
             plans = construct_contraction(self.operator, device, MOST)
-            return [(plan.program.describe(), plan.cost.seconds) for plan in plans]
+            return [(plan.describe(), plan.seconds) for plan in plans]
         if rule == "matvec":
             assert self.operator is not None
             few = find_matvec(self.operator, device)
