@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import with_prim_funcs
 
 _NARROW = ("bfloat16", "float8")
@@ -78,10 +79,8 @@ def _binds_narrow(statement: Any) -> bool:
     """Whether a statement binds what is computed from narrow floats."""
     if not isinstance(statement, tirx.Bind):
         return False
-    found: list[Any] = []
     kinds = (tvm.ir.TensorLoad, tirx.Cast, tirx.Var)
-    tvm_ffi.structural_walk(statement.value, [(kind, found.append) for kind in kinds])
-    return any(map(_is_narrow, found))
+    return any(map(_is_narrow, nodes_in(statement.value, *kinds)))
 
 
 def _is_narrow(value: Any) -> bool:

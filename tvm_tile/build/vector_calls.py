@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_tile.graph.extract import has_vector_form, is_choice
+from tvm_tile.graph.extract import has_vector_form, is_choice, nodes_in
 from tvm_tile.graph.functions import with_prim_funcs
 
 
@@ -70,7 +70,7 @@ def _taken_apart(loop: tirx.For) -> Any:
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, store)
     if not is_vector or not isinstance(store, tirx.BufferStore):
         return loop
-    if _holds(store.value, tirx.Let) or _has_calls_in_choices(store.value):
+    if nodes_in(store.value, tirx.Let) or _has_calls_in_choices(store.value):
         return loop  # a choice may keep from reading what is not there
     statements: list[Any] = []
 
@@ -122,21 +122,7 @@ def _local(count: int, dtype: str, name: str) -> Any:
     return tirx.decl_buffer((count,), dtype, name, scope="local")
 
 
-def _holds(expr: Any, kind: type) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (kind, found.append), order="pre")
-    return bool(found)
-
-
 def _has_calls_in_choices(expr: Any) -> bool:
     """Whether a function without vectors is computed only where a choice says so."""
-    found: list[Any] = []
-
-    def look(call: ir.Call) -> None:
-        if is_choice(call):
-            inner: list[Any] = []
-            tvm_ffi.structural_walk(call, (ir.Call, inner.append), order="pre")
-            found.extend(one for one in inner if not has_vector_form(one))
-
-    tvm_ffi.structural_walk(expr, (ir.Call, look), order="pre")
-    return bool(found)
+    choices = filter(is_choice, nodes_in(expr, ir.Call))
+    return not all(has_vector_form(call) for own in choices for call in nodes_in(own, ir.Call))

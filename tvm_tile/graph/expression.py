@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import has_vector_form, loads_in
+from tvm_tile.graph.extract import has_vector_form, loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
 
 Place = Mapping[str, Any]
@@ -74,9 +74,7 @@ class Expression:
         It takes loops with other calls, such as erf's and nearbyint's, apart, and loads
         neighbouring bools two bytes each.
         """
-        calls: list[Any] = []
-        tvm_ffi.structural_walk(self.value, (ir.Call, calls.append), order="pre")
-        is_known = all(map(has_vector_form, calls))
+        is_known = all(map(has_vector_form, nodes_in(self.value, ir.Call)))
         return is_known and all(str(load.source.ty.dtype) != "bool" for load in self.loads)
 
     def at(self, place: Place, values: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
@@ -107,9 +105,7 @@ class Expression:
 
 def variables_in(expr: Any) -> list[Any]:
     """The variables of an expression, as often as they occur."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tirx.Var, found.append), order="pre")
-    return found
+    return nodes_in(expr, tirx.Var)
 
 
 def ranges_of(block: SBlock) -> sym.Analyzer:

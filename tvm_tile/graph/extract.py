@@ -32,9 +32,7 @@ def extract(func: tirx.PrimFunc) -> TileGraph | None:
         ``None`` where the function is not a sequence of blocks over rectangular, static
         domains: extern calls, loops written by hand, symbolic extents.
     """
-    blocks: list[SBlock] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
-    operators = extract_operators(block for block in blocks if block.name_hint != "root")
+    operators = extract_operators(blocks_in(func.body))
     return TileGraph(tuple(operators)) if operators else None
 
 
@@ -59,7 +57,7 @@ def extract_operator(block: SBlock) -> Operator | None:
     write = _access(body.buffer, body.indices, names)
     if write is None:
         return None
-    nodes = _nodes(body.value)
+    nodes = nodes_in(body.value, tvm.ir.TensorLoad, tvm.ir.Call, *_BINARY)
     guarded = _guarded_buffers(nodes)
     reads: list[Access] = []
     for load in (node for node in nodes if isinstance(node, tvm.ir.TensorLoad)):
@@ -93,11 +91,21 @@ def _axes(block: SBlock) -> tuple[Axis, ...] | None:
     return tuple(axes)
 
 
+def nodes_in(tree: Any, *kinds: Any, order: str = "pre") -> list[Any]:
+    """The nodes of some kinds in an expression or a statement, as often as they occur."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(tree, (kinds, found.append), order=order)
+    return found
+
+
 def loads_in(expr: Any) -> list[Any]:
     """The loads of an expression, as often as they occur."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, found.append), order="pre")
-    return found
+    return nodes_in(expr, tvm.ir.TensorLoad)
+
+
+def blocks_in(statement: Any) -> list[SBlock]:
+    """The blocks in a statement, in program order, but for a function's outermost one."""
+    return [block for block in nodes_in(statement, SBlock) if block.name_hint != "root"]
 
 
 def is_choice(expr: Any) -> bool:
@@ -110,14 +118,6 @@ def has_vector_form(call: Any) -> bool:
     if not isinstance(call.op, tvm.ir.Op):
         return False
     return is_choice(call) or bool(call.op.get_attr("TVectorizable"))
-
-
-def _nodes(expr: Any) -> list[Any]:
-    """The loads, calls and arithmetic of an expression."""
-    found: list[Any] = []
-    kinds = (tvm.ir.TensorLoad, tvm.ir.Call, *_BINARY)
-    tvm_ffi.structural_walk(expr, [(kind, found.append) for kind in kinds], order="pre")
-    return found
 
 
 def _guarded_buffers(nodes: list[Any]) -> list[Any]:
@@ -159,8 +159,7 @@ def affine_index(expr: Any, names: Names) -> AffineIndex:
     if terms is None:
         terms = _affine(names.ranges.simplify(expr), names.axes)
     if terms is None:
-        used: list[Any] = []
-        tvm_ffi.structural_walk(expr, (tirx.Var, used.append), order="pre")
+        used = nodes_in(expr, tirx.Var)
         axes = dict.fromkeys(names.axes[v] for v in used if v in names.axes)
         return AffineIndex(tuple((axis, 1) for axis in axes), 0, is_exact=False)
     offset = terms.pop("", 0)

@@ -33,7 +33,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.expression import is_load_of
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.unify import at_point
@@ -158,9 +158,8 @@ def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:
     loads = loads_in(value)
     if uses(value, symbols) or any(loads_in(index) for load in loads for index in load.indices):
         return True
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, [(kind, found.append) for kind in _DIVISIONS], order="pre")
-    return any("int" in str(d.b.ty.dtype) and loads_in(d.b) for d in found)
+    divisions = nodes_in(value, *_DIVISIONS)
+    return any("int" in str(d.b.ty.dtype) and loads_in(d.b) for d in divisions)
 
 
 def _with_value(block: Any, value: Any) -> Any:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
-from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 
@@ -126,11 +124,9 @@ def _together(
 def _measured(func: tirx.PrimFunc) -> tuple[Size, tuple[int, ...]]:
     """The expression of a function whose blocks are all computed at once, and how often it reads
     each parameter."""
-    blocks: list[Any] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
     made: dict[Any, tuple[Size, dict[Any, int]]] = {}
     largest, reads = Size(), dict.fromkeys(func.params, 0)
-    for block in blocks:
+    for block in blocks_in(func.body):
         if not isinstance(block.body, tirx.BufferStore):
             continue
         size, uses = _of_expression(block.body.value, made)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
-from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.expression import is_in_order
+from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of, with_pattern
 from tvm_tile.passes.rewriter import is_call_tir
 
@@ -83,15 +82,11 @@ def _is_gather(func: Any) -> bool:
     data tell."""
     if pattern_of(func) is not OpPattern.OPAQUE:
         return False
-    blocks: list[SBlock] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
-    inner = [block for block in blocks if block.name_hint != "root"]
-    if len(inner) != 1 or not isinstance(inner[0].body, tirx.BufferStore):
+    inner = blocks_in(func.body)
+    if len(inner) != 1 or not is_in_order(inner[0]):
         return False
     (block,) = inner
     if any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars):
         return False
-    own, at = [v.var for v in block.iter_vars], list(block.body.indices)
-    is_own = len(own) == len(at) and all(a.same_as(b) for a, b in zip(own, at, strict=True))
     loads = loads_in(block.body.value)
-    return is_own and any(loads_in(index) for load in loads for index in load.indices)
+    return any(loads_in(index) for load in loads for index in load.indices)

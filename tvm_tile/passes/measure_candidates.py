@@ -6,7 +6,6 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm_ffi import StructuralKey
 
@@ -14,6 +13,7 @@ from tvm_tile.build import Builder
 from tvm_tile.build.program import Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceAbsentError, DeviceError
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.passes.plan_function import Request, Selection
 from tvm_tile.plan.trial import fastest, tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
@@ -110,8 +110,7 @@ class MeasureCandidates:
 
 def arguments_of(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
     """What a function takes; None where that is not tensors of static shapes only."""
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
+    stores = nodes_in(func.body, tirx.BufferStore)
     arguments = []
     for param in func.params:
         shape = getattr(param.ty, "shape", None)

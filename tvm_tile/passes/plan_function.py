@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock
 from tvm_ffi import StructuralKey
 
 from tvm_tile import compat
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract
+from tvm_tile.graph.extract import blocks_in, extract
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.passes.dlight import apply_dlight
@@ -253,6 +251,4 @@ def _written(graph: TileGraph | None) -> float:
 
 def _operators(func: tirx.PrimFunc) -> str:
     """Names of the blocks, as they came from the legalized operators."""
-    blocks: list[Any] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
-    return " ".join(str(block.name_hint) for block in blocks if block.name_hint != "root")
+    return " ".join(str(block.name_hint) for block in blocks_in(func.body))

@@ -21,9 +21,9 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, sym, tirx
-from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
+from tvm_tile.graph.extract import blocks_in
 from tvm_tile.graph.open_extents import Form, Point, fit, variable
 from tvm_tile.passes.first_choices import content_of
 from tvm_tile.passes.open_rows import is_by_rows, with_body_of, without_body
@@ -343,9 +343,7 @@ def _check_constants(constants: Mapping[Point, Sequence[Any]]) -> None:
 
 
 def _name(func: tirx.PrimFunc) -> str:
-    blocks: list[str] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, lambda b: blocks.append(str(b.name_hint))))
-    return " ".join(name for name in blocks if name != "root")[:80]
+    return " ".join(str(block.name_hint) for block in blocks_in(func.body))[:80]
 
 
 def _differs(what: str, point: Point) -> DynamicShapeError:

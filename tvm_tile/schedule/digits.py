@@ -22,7 +22,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import substituted, variables_in
-from tvm_tile.graph.extract import Names, affine_index
+from tvm_tile.graph.extract import Names, affine_index, loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
 
 _MOST_STEPS = 64  # splits and merges; no function of a network comes near
@@ -175,7 +175,7 @@ def _splits(digits: Digits) -> Iterator[tuple[int, int]]:
     """The divisions and tests that split a digit: its place, and the extent of its lower part."""
     names = [str(var.name) for var, _ in digits.axes]
     for expr in (digits.value, digits.place):
-        for node in _nodes(expr, (tirx.FloorDiv, tirx.FloorMod)):
+        for node in nodes_in(expr, tirx.FloorDiv, tirx.FloorMod, order="post"):
             index = digits.affine(node.a)
             if not index.is_exact or not isinstance(node.b, tirx.IntImm):
                 continue
@@ -185,7 +185,7 @@ def _splits(digits: Digits) -> Iterator[tuple[int, int]]:
                 inner = math.gcd(extent, divisor // abs(factor))
                 if divisor % factor == 0 and 1 < inner < extent:
                     yield place, inner
-        for node in _nodes(expr, _ORDERS):
+        for node in nodes_in(expr, *_ORDERS, order="post"):
             index = digits.affine(node.a - node.b)
             if index.is_exact and len(index.terms) == 1:
                 place = names.index(index.terms[0][0])
@@ -202,12 +202,6 @@ def _turn(node: Any, index: AffineIndex) -> int:
     # Whether the test turns where both sides are equal, or behind that.
     at_equal = isinstance(node, tirx.LT | tirx.GE) == (factor > 0)
     return -(-bound // abs(factor)) if at_equal else bound // abs(factor) + 1
-
-
-def _nodes(expr: Any, kinds: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, [(kind, found.append) for kind in kinds], order="post")
-    return found
 
 
 def _merged(digits: Digits) -> Digits:
@@ -227,9 +221,7 @@ def _merged(digits: Digits) -> Digits:
 def _walk_together(digits: Digits, high: str, low: str, inner: int) -> bool:
     if {high, low} & digits.used(digits.value):
         return False
-    loads: list[Any] = []
-    tvm_ffi.structural_walk(digits.value, (ir.TensorLoad, loads.append), order="pre")
-    places = [digits.place, *(load.indices[0] for load in loads)]
+    places = [digits.place, *(load.indices[0] for load in loads_in(digits.value))]
     indices = [digits.affine(place) for place in places]
     return all(i.is_exact and i.coefficient(high) == inner * i.coefficient(low) for i in indices)
 

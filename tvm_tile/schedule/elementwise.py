@@ -21,12 +21,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import extract_operator, nodes_in
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import read_output
@@ -99,9 +98,7 @@ def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
 
 def _widest_between(value: Any) -> int:
     """Bytes of the widest floating-point number that an expression casts to."""
-    casts: list[tirx.Cast] = []
-    tvm_ffi.structural_walk(value, (tirx.Cast, casts.append), order="pre")
-    dtypes = [str(cast.ty.dtype) for cast in casts]
+    dtypes = [str(cast.ty.dtype) for cast in nodes_in(value, tirx.Cast)]
     return max((element_size(dtype) for dtype in dtypes if "float" in dtype), default=1)
 
 

@@ -11,6 +11,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.graph.expression import variables_in
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.schedule.steps import SBlockRV, replace_parts
 
 
@@ -101,16 +102,13 @@ def zero_unless(condition: Any, block: SBlock) -> SBlock:
 
 def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:
     """The block of that name with its guard and the values of its variables."""
-    found: list[SBlockRealize] = []
-    tvm_ffi.structural_walk(func.body, (SBlockRealize, found.append), order="pre")
+    found = nodes_in(func.body, SBlockRealize)
     return next(realize for realize in found if realize.block.name_hint == name)
 
 
 def loops_of(func: tirx.PrimFunc) -> list[Any]:
     """All loops of a function, outer ones first."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(func.body, (tirx.For, found.append), order="pre")
-    return found
+    return nodes_in(func.body, tirx.For)
 
 
 def ranges_of(loops: Sequence[Any]) -> sym.Analyzer:

@@ -16,6 +16,8 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlockRealize
 
 from tvm_tile.build.leaving import Need, leaving_unless
+from tvm_tile.graph.expression import variables_in
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import is_tensor
 
 _ATTRIBUTE = "tvm_tile.open_outputs"
@@ -157,8 +159,7 @@ def _needed(body: Any, blocks: Sequence[Any], extents: dict[Any, tuple[Any, ...]
         blocks: these loops.
         extents: tensors -> their extents in a call.
     """
-    loops: list[Any] = []
-    tvm_ffi.structural_walk(body, (tirx.For, loops.append), order="pre")
+    loops = nodes_in(body, tirx.For)
     conditions = []
     for tensor, first in _first_elements(body):
         if tensor in extents:
@@ -205,17 +206,11 @@ def _within(
         index = analyzer.simplify(index)
         first = analyzer.simplify(_replaced(index, starts))
         grows = _grows(index, starts) or analyzer.can_prove(index >= first)
-        if not grows or not _variables(first) <= known:
+        if not grows or not known.issuperset(variables_in(first)):
             return None
         if not isinstance(first, tirx.IntImm):
             inside.append(tirx.LT(first.astype("int64"), extent))
     return functools.reduce(tirx.And, inside) if inside else None
-
-
-def _variables(value: Any) -> set[Any]:
-    found: set[Any] = set()
-    tvm_ffi.structural_walk(value, (tirx.Var, found.add), order="pre")
-    return found
 
 
 def _grows(value: Any, variables: Collection[Any]) -> bool:
@@ -226,7 +221,7 @@ def _grows(value: Any, variables: Collection[Any]) -> bool:
         return _grows(value.a, variables) and _grows(value.b, variables)
     if isinstance(value, tirx.Mul | tirx.FloorDiv) and isinstance(value.b, tirx.IntImm):
         return int(value.b) >= 0 and _grows(value.a, variables)
-    return isinstance(value, tirx.Var) or not _variables(value) & set(variables)
+    return isinstance(value, tirx.Var) or not set(variables_in(value)) & set(variables)
 
 
 def _replaced(expr: Any, values: dict[Any, Any]) -> Any:

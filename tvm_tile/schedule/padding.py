@@ -22,7 +22,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import variables_in
-from tvm_tile.graph.extract import is_choice, loads_in
+from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.schedule.guards import (
     conjunction,
     conjuncts,
@@ -135,7 +135,7 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
         clamped = [
             value
             for value, place in zip(store.iter_values, read.iter_values, strict=True)
-            if _is_clamped(place)
+            if nodes_in(place, tirx.Max)
         ]
         guards[copy] = conjunction(
             [
@@ -162,9 +162,3 @@ def _is_overhang(guard: Any, value: Any, grid: list[Any], ranges: Any) -> bool:
         and any(v.same_as(block) for v in variables_in(guard) for block in grid)
         and isinstance(ranges.simplify(guard.a - value), tirx.IntImm)
     )
-
-
-def _is_clamped(place: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(place, (tirx.Max, found.append), order="pre")
-    return bool(found)

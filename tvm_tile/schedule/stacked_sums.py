@@ -22,7 +22,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.expression import combined, substituted
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.schedule.guards import realize_of
 from tvm_tile.schedule.steps import replace_parts
 
@@ -49,7 +49,7 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
     root = func.body.block
     body = []
     for nest in root.body.seq:
-        inside = _names_in(nest)
+        inside = {str(block.name_hint) for block in blocks_in(nest)}
         if names[0] in inside:
             body.append(_together(nest, first, terms, sums))
         elif inside.isdisjoint(names):
@@ -57,12 +57,6 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
     kept = [b for b in root.alloc_buffers if not any(b.same_as(buffer) for buffer in buffers)]
     block = replace_parts(root, body=tirx.SeqStmt(body), alloc_buffers=[*kept, sums])
     return func.with_body(SBlockRealize([], func.body.predicate, block))
-
-
-def _names_in(nest: Any) -> set[str]:
-    found: list[SBlock] = []
-    tvm_ffi.structural_walk(nest, (SBlock, found.append), order="pre")
-    return {str(block.name_hint) for block in found}
 
 
 def _term(block: SBlock, like: SBlock) -> Any:

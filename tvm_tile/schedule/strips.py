@@ -16,7 +16,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.expression import substituted
-from tvm_tile.graph.extract import is_choice, loads_in
+from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.schedule.window_blocks import Blocks
 from tvm_tile.tile.window import Line, WindowTile
@@ -81,8 +81,7 @@ class _Writer:
 
     def line_type(self, line: Line) -> str:
         """What registers hold: the element as the sum takes it, widened once for all outputs."""
-        casts: list[Any] = []
-        tvm_ffi.structural_walk(self.blocks.main.body.value, (tirx.Cast, casts.append), order="pre")
+        casts = nodes_in(self.blocks.main.body.value, tirx.Cast)
         load = self.load_of(line)
         wider = [str(cast.ty.dtype) for cast in casts if cast.value.same_as(load)]
         return wider[0] if wider else str(load.ty.dtype)

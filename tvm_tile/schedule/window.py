@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.strips import write_strips
 from tvm_tile.schedule.window_blocks import read_blocks, sources_of
@@ -44,17 +43,10 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     if blocks is None or is_contraction(blocks.operator):
         return ()
     after = blocks.after
-    divides = after is not None and _branches(after.body.value)
+    # Some operation of it may take a slow path of its own.
+    divides = after is not None and bool(nodes_in(after.body.value, tirx.Div, ir.Call))
     traffic = task.graph.traffic
     tiles = construct_strips(
         blocks.operator, task.device, traffic, divides=divides, sources=sources_of(blocks)
     )
     return choices_of(WINDOW, tiles[:count], partial(write_strips, blocks))
-
-
-def _branches(expr: Any) -> bool:
-    """Whether some operation of an expression may take a slow path of its own."""
-    found: list[Any] = []
-    kinds = [(kind, found.append) for kind in (tirx.Div, ir.Call)]
-    tvm_ffi.structural_walk(expr, kinds, order="pre")
-    return bool(found)

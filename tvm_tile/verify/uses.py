@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.runtime.arrays import numpy_dtype
 
 FEW = 4  # numbers that a computed place is made of: tensors are seldom shorter
@@ -38,13 +38,13 @@ class Uses:
     def of(cls, func: tirx.PrimFunc) -> Uses:
         """Those of an unscheduled function."""
         uses = cls()
-        stores = _found(func.body, tirx.BufferStore)
+        stores = nodes_in(func.body, tirx.BufferStore)
         for store in stores:
             uses._note(store.buffer, store.value)
-        for bound in _found(func.body, tirx.Bind):
+        for bound in nodes_in(func.body, tirx.Bind):
             uses._note(bound.var, bound.value)
         uses.written.update(store.buffer for store in stores)
-        loads = _found(func.body, tvm.ir.TensorLoad)
+        loads = nodes_in(func.body, tvm.ir.TensorLoad)
         for tensor, indices in (
             *((load.source, load.indices) for load in loads),
             *((store.buffer, store.indices) for store in stores),
@@ -52,22 +52,22 @@ class Uses:
             for extent, index in zip(tensor.ty.shape, indices, strict=True):
                 uses._limit(index, int(extent) if isinstance(extent, tirx.IntImm) else 1)
         for kind in _DIVISIONS:
-            for node in _found(func.body, kind):
+            for node in nodes_in(func.body, kind):
                 uses.divisors.update(uses.sources(node.b))
         for kind in _SHIFTS:
-            for node in _found(func.body, kind):
+            for node in nodes_in(func.body, kind):
                 uses._limit(node.b, _bits(node))
-        for loop in _found(func.body, tirx.For):
+        for loop in nodes_in(func.body, tirx.For):
             uses._limit(loop.extent, 1)
-        for loop in _found(func.body, tirx.While):
+        for loop in nodes_in(func.body, tirx.While):
             uses._limit(loop.condition, 1)
         return uses
 
     def sources(self, expr: Any) -> set[Any]:
         """The tensors that an expression is computed of."""
-        loads = [load.source for load in _found(expr, tvm.ir.TensorLoad)]
+        loads = [load.source for load in nodes_in(expr, tvm.ir.TensorLoad)]
         read = [self.made_of.get(source, {source}) for source in loads]
-        return set().union(*read, *(self.made_of.get(var, ()) for var in _found(expr, tirx.Var)))
+        return set().union(*read, *(self.made_of.get(var, ()) for var in nodes_in(expr, tirx.Var)))
 
     def _note(self, made: Any, value: Any) -> None:
         self.made_of.setdefault(made, {made}).update(self.sources(value))
@@ -96,9 +96,3 @@ def _without_casts(expr: Any) -> Any:
 def _bits(expr: Any) -> int:
     dtype = numpy_dtype(str(expr.ty.dtype))
     return 8 * dtype.itemsize if dtype is not None else 1
-
-
-def _found(tree: Any, kind: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(tree, (kind, found.append), order="pre")
-    return found

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.extract import extract, loads_in
+from tvm_tile.graph.extract import blocks_in, extract, loads_in
 from tvm_tile.graph.tensor_format import Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
@@ -102,8 +102,7 @@ def find_coded(task: Task) -> CodedMatch | None:
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
     """The only block of a function that decodes a tensor, and how that is kept."""
-    blocks: list[Any] = []
-    tvm_ffi.structural_walk(func.body, (SBlock, blocks.append), order="pre")
+    blocks = blocks_in(func.body)
     found = [(block, form) for block in blocks if (form := format_of_block(block)) is not None]
     return found[0] if len(found) == 1 else None
 

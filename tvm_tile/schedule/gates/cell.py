@@ -12,7 +12,7 @@ from tvm.s_tir import SBlock
 from tvm_ffi import StructuralKey
 
 from tvm_tile.graph.expression import substituted
-from tvm_tile.graph.extract import is_choice, loads_in
+from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,7 @@ class _Reader:
         known = dict(zip(store.indices, places, strict=True))
         if not all(v.var in known or int(v.dom.extent) == 1 for v in block.iter_vars):
             raise _Irregular
-        calls: list[Any] = []
-        tvm_ffi.structural_walk(store.value, (ir.Call, calls.append), order="pre")
-        if any(map(is_choice, calls)):
+        if any(map(is_choice, nodes_in(store.value, ir.Call))):
             raise _Irregular  # what it guards must not be read elsewhere
         ones = {v.var: tirx.const(0, "int32") for v in block.iter_vars}
         value = substituted(store.value, ones | known)

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import is_in_order
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.extract import blocks_in, extract_operator
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.gates.cell import Cell, read_cell
 from tvm_tile.schedule.rule import Task
@@ -72,9 +71,7 @@ def find_gates(task: Task) -> GatesMatch | None:
     """The parts of a function that is what this file's head says; ``None`` of any other."""
     if not task.graph.reductions:
         return None
-    blocks: list[SBlock] = []
-    tvm_ffi.structural_walk(task.func.body, (SBlock, blocks.append), order="pre")
-    blocks = [block for block in blocks if block.name_hint != "root"]
+    blocks = blocks_in(task.func.body)
     sums = [block for block in blocks if block.init is not None]
     spatial = [block for block in blocks if block.init is None]
     params = tuple(task.func.params)

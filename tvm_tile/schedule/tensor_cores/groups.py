@@ -11,19 +11,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.schedule.steps import SBlockRV
 
 
 def split_groups(sch: Schedule, block: SBlockRV) -> None:
     """Give ``block`` an axis of groups, if one of its own is divided by their size."""
     variables = list(sch.get(block).iter_vars)
-    divisions: list[Any] = []
-    tvm_ffi.structural_walk(sch.get(block).body, (tirx.FloorDiv, divisions.append), order="pre")
-    for division in divisions:
+    for division in nodes_in(sch.get(block).body, tirx.FloorDiv):
         for place, v in enumerate(variables):
             if division.a.same_as(v.var) and int(v.dom.extent) % int(division.b) == 0:
                 index = tirx.IndexMap.from_func(
