@@ -38,7 +38,7 @@ from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.unify import at_point
 from tvm_tile.schedule.open_outputs import uses, with_extents
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.steps import replace_parts, replace_value
 
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _SPATIAL, _REDUCE = 0, 2
@@ -137,7 +137,7 @@ def _masked(block: Any, symbols: Sequence[tirx.Var]) -> Any:
         value = tirx.if_then_else(
             functools.reduce(tirx.And, spatial), value, tirx.const(0, str(value.ty.dtype))
         )
-    return _with_value(block, value)
+    return replace_value(block, value)
 
 
 def _inside(v: Any) -> Any:
@@ -160,11 +160,6 @@ def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:
         return True
     divisions = nodes_in(value, *_DIVISIONS)
     return any("int" in str(d.b.ty.dtype) and loads_in(d.b) for d in divisions)
-
-
-def _with_value(block: Any, value: Any) -> Any:
-    store = tirx.BufferStore(block.body.buffer, value, block.body.indices)
-    return replace_parts(block, body=store)
 
 
 def _with_known_tensors(body: Any, params: dict[Any, Any], known: Callable[[Any], Any]) -> Any:

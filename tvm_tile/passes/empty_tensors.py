@@ -10,11 +10,12 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.expr_functor import mutator
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.schedule.steps import begun
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyResults")
@@ -91,14 +92,12 @@ def _without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def start(realize: SBlockRealize) -> SBlockRealize:
         block = realize.block
-        pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+        pairs = zip(block.iter_vars, realize.iter_values, strict=True)
         summed = [(v, value) for v, value in pairs if v.iter_type == tirx.IterVar.CommReduce]
         if block.init is None or not any(_extent(v) == 0 for v, _ in summed):
             return realize
         unused.update(value for _, value in summed if isinstance(value, tirx.Var))
-        kept = [pair for pair in pairs if pair[0].iter_type != tirx.IterVar.CommReduce]
-        started = SBlock([v for v, _ in kept], [], block.writes, block.name_hint, block.init)
-        return SBlockRealize([value for _, value in kept], realize.predicate, started)
+        return begun(realize)
 
     def loop(node: tirx.For) -> Any:
         return node.body if node.loop_var in unused else node

@@ -13,6 +13,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.expression import is_load_of
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.registered import register_extrema
+from tvm_tile.schedule.steps import replace_parts
 
 _STARTS = {tirx.Max: (tirx.min_value, -math.inf), tirx.Min: (tirx.max_value, math.inf)}
 
@@ -51,5 +52,4 @@ def _restarted(block: SBlock) -> SBlock:
     ):
         return block
     init = tirx.BufferStore(first.buffer, tirx.const(infinity, dtype), first.indices)
-    parts = block.iter_vars, block.reads, block.writes, block.name_hint, block.body, init
-    return SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+    return replace_parts(block, init=init)

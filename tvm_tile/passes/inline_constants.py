@@ -17,6 +17,7 @@ from tvm_tile.build.exact_floats import hide_zeros
 from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
+from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.band import Banded, find_banded
 
 
@@ -88,9 +89,7 @@ def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | float]) -> tirx.
 
     def block(node: SBlock) -> Any:
         reads = [r for r in node.reads if not any(r.source.same_as(param) for param in values)]
-        parts = node.writes, node.name_hint, node.body, node.init
-        rest = node.alloc_buffers, node.match_buffers, node.annotations
-        return SBlock(node.iter_vars, reads, *parts, *rest)
+        return replace_parts(node, reads=reads)
 
     entries = [(ir.TensorLoad, load), (SBlock, block)]
     body = hide_zeros(tvm_ffi.structural_map(func.body, entries, order="post"))

@@ -21,6 +21,7 @@ from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.plan.turned_weights import TurnedWeights
 from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.weight_layout import is_weight
 
 Place = tuple[Any, int]
@@ -214,9 +215,7 @@ def transposing(func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc:
         return node if new is None else tirx.BufferRegion(new, list(reversed(node.region)))
 
     def block(node: SBlock) -> SBlock:
-        parts = node.writes, node.name_hint, node.body, node.init
-        rest = node.alloc_buffers, node.match_buffers, node.annotations
-        return SBlock(node.iter_vars, [region(read) for read in node.reads], *parts, *rest)
+        return replace_parts(node, reads=[region(read) for read in node.reads])
 
     entries = [(ir.TensorLoad, load), (SBlock, block)]
     body = tvm_ffi.structural_map(func.body, entries, order="post")

@@ -119,7 +119,7 @@ def _with_block_names(func: tirx.PrimFunc, suffix: str) -> tirx.PrimFunc:
     """A function whose blocks' names end with ``suffix``."""
 
     def renamed(block: SBlock) -> SBlock:
-        return replace_parts(block, name=block.name_hint + suffix)
+        return replace_parts(block, name_hint=block.name_hint + suffix)
 
     body = tvm_ffi.structural_map(func.body, [(SBlock, renamed)], order="post")
     return func.with_body(body)

@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.schedule.steps import replace_parts
+
 NUMBERS = (tirx.IntImm, tirx.FloatImm)
 _CONDITIONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
@@ -41,10 +43,7 @@ def plain(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return node.a if is_known and node.b.value == 1.0 else node
 
     def block(block: Any) -> Any:
-        return SBlock(
-            block.iter_vars, [], [], block.name_hint, block.body, block.init,
-            block.alloc_buffers, block.match_buffers, block.annotations,
-        )  # fmt: skip
+        return replace_parts(block, reads=[], writes=[])
 
     callbacks = [((tirx.Mul, tirx.Div), arithmetic), (SBlock, block)]
     return tvm_ffi.structural_map(simplified(func, even_ones=True), callbacks, order="post")

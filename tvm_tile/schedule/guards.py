@@ -12,7 +12,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.graph.expression import variables_in
 from tvm_tile.graph.extract import nodes_in
-from tvm_tile.schedule.steps import SBlockRV, replace_parts
+from tvm_tile.schedule.steps import SBlockRV, replace_value
 
 
 def drop_guards(
@@ -94,10 +94,9 @@ def zero_outside(func: tirx.PrimFunc, copies: Sequence[str]) -> tirx.PrimFunc:
 
 def zero_unless(condition: Any, block: SBlock) -> SBlock:
     """A copy that stores zero where ``condition`` does not hold, without reading."""
-    store = block.body
-    zero = tirx.const(0, str(store.value.ty.dtype))
-    value = tirx.if_then_else(condition, store.value, zero)
-    return replace_parts(block, body=tirx.BufferStore(store.buffer, value, store.indices))
+    value = block.body.value
+    zero = tirx.const(0, str(value.ty.dtype))
+    return replace_value(block, tirx.if_then_else(condition, value, zero))
 
 
 def realize_of(func: tirx.PrimFunc, name: str) -> SBlockRealize:

@@ -36,6 +36,7 @@ from tvm_tile.schedule.steps import (
     LoopRV,
     SBlockRV,
     child_blocks,
+    element,
     extent,
     fuse,
     is_reduction,
@@ -193,8 +194,8 @@ class _Writer:
         self.sch.vectorize(within)
         return self._var(part) * width + self._var(within)
 
-    def _place(self, name: str, outer: LoopRV, element: Any) -> None:
-        self.places[name] = self._var(outer) * self.tile.vector + element
+    def _place(self, name: str, outer: LoopRV, within: Any) -> None:
+        self.places[name] = self._var(outer) * self.tile.vector + within
 
     def _var(self, loop: LoopRV) -> Any:
         return self.sch.get(loop).loop_var
@@ -245,15 +246,15 @@ class _OwnElements:
         """A stage that reads and writes arrays of its thread."""
         node = realize.block
         variables, values = list(node.iter_vars), list(realize.iter_values)
-        element = self._place_of_sum(node) if _is_sum(node) else _ZERO
+        own = self._place_of_sum(node) if _is_sum(node) else _ZERO
         if str(node.name_hint) in self.places:
-            element = tirx.Var("v_own", "int64")
+            own = tirx.Var("v_own", "int64")
             domain = ir.Range(_ZERO, tirx.const(self.tile.elements, "int64"))
-            variables.append(tirx.IterVar(domain, element, tirx.IterVar.DataPar))
+            variables.append(tirx.IterVar(domain, own, tirx.IterVar.DataPar))
             values.append(self.places[str(node.name_hint)])
 
         def index(buffer: Any) -> Any:
-            return _ZERO if str(buffer.name) in self.results else element
+            return _ZERO if str(buffer.name) in self.results else own
 
         def load(old: Any) -> Any:
             array = arrays.get(str(old.source.name))
@@ -268,22 +269,12 @@ class _OwnElements:
 
         def region(old: Any) -> Any:
             array = arrays.get(str(old.source.name))
-            if array is None:
-                return old
-            return tirx.BufferRegion(array, [ir.Range.from_min_extent(index(array), 1)])
+            return old if array is None else element(array, [index(array)])
 
         entries = [(ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Div, self._multiplied)]
-        moved = SBlock(
-            variables,
-            [region(r) for r in node.reads],
-            [region(r) for r in node.writes],
-            node.name_hint,
-            tvm_ffi.structural_map(node.body, entries, order="post"),
-            node.init,
-            node.alloc_buffers,
-            node.match_buffers,
-            node.annotations,
-        )
+        body = tvm_ffi.structural_map(node.body, entries, order="post")
+        reads, writes = ([region(r) for r in regions] for regions in (node.reads, node.writes))
+        moved = replace_parts(node, iter_vars=variables, reads=reads, writes=writes, body=body)
         return SBlockRealize(values, realize.predicate, moved)
 
     def _with_reciprocal(self, store: tirx.BufferStore) -> tirx.SeqStmt:

@@ -31,7 +31,7 @@ from tvm_tile.schedule.guards import (
     realize_of,
     with_guards,
 )
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.steps import element, replace_value
 
 _CONSTANTS = (tirx.IntImm, tirx.FloatImm)
 
@@ -44,9 +44,8 @@ def clamp_padding(func: tirx.PrimFunc) -> tirx.PrimFunc:
         value = _clamped(store.value) if isinstance(store, tirx.BufferStore) else None
         if value is None:
             return block
-        reads = [_region(load) for load in loads_in(value)]
-        body = tirx.BufferStore(store.buffer, value, store.indices)
-        return replace_parts(block, reads=reads, body=body)
+        reads = [element(load.source, load.indices) for load in loads_in(value)]
+        return replace_value(block, value, reads=reads)
 
     return func.with_body(tvm_ffi.structural_map(func.body, (SBlock, visit), order="post"))
 
@@ -107,11 +106,6 @@ def implies(premise: Any, conclusion: Any) -> bool:
     analyzer = sym.Analyzer()
     with analyzer.constraint_scope(premise):
         return bool(analyzer.can_prove(conclusion))
-
-
-def _region(load: Any) -> Any:
-    ranges = [ir.Range.from_min_extent(index, 1) for index in load.indices]
-    return tirx.BufferRegion(load.source, ranges)
 
 
 def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.PrimFunc:

@@ -24,7 +24,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile.graph.expression import combined, substituted
 from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.schedule.guards import realize_of
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.steps import element, replace_parts
 
 
 def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
@@ -85,8 +85,8 @@ def _together(nest: Any, first: SBlock, terms: Sequence[Any], sums: Any) -> tirx
     reads = {load.source: load.indices for load in loads_in(term)}
     block = SBlock(
         [tirx.IterVar(domain, part, tirx.IterVar.DataPar), *first.iter_vars],
-        [_element(source, indices) for source, indices in reads.items()],
-        [_element(sums, places)],
+        [element(source, indices) for source, indices in reads.items()],
+        [element(sums, places)],
         first.name_hint,
         tirx.BufferStore(sums, tirx.BufferLoad(sums, places) + term, places),
         tirx.BufferStore(sums, first.init.value, places),
@@ -97,10 +97,6 @@ def _together(nest: Any, first: SBlock, terms: Sequence[Any], sums: Any) -> tirx
 
     inner = tvm_ffi.structural_map(nest, (SBlockRealize, visit), order="post")
     return tirx.For(loop, domain.min, domain.extent, tirx.ForKind.SERIAL, inner)
-
-
-def _element(buffer: Any, indices: Sequence[Any]) -> Any:
-    return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(index, 1) for index in indices])
 
 
 class _Stacking:
@@ -144,13 +140,8 @@ class _Stacking:
     def _block(self, block: SBlock) -> SBlock:
         domain = ir.Range(tirx.const(0, "int64"), tirx.const(1, "int64"))
         first = tirx.IterVar(domain, self._first, tirx.IterVar.DataPar)
-        return SBlock(
-            [first, *block.iter_vars],
-            [self._region(region) for region in block.reads],
-            block.writes,
-            block.name_hint,
-            block.body,
-        )
+        reads = [self._region(region) for region in block.reads]
+        return replace_parts(block, iter_vars=[first, *block.iter_vars], reads=reads)
 
     def _region(self, region: Any) -> Any:
         if self._place(region.source) is None:

@@ -15,7 +15,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile import compat
 from tvm_tile.graph.own_names import has_own_names
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.steps import begun, replace_parts
 
 THREADS = 256
 
@@ -116,21 +116,11 @@ def _without_empty_loops(statement: Any) -> Any:
         return statement
     if not isinstance(inner, SBlockRealize) or inner.block.init is None:
         return tirx.Evaluate(0)
-    block = inner.block
-    spatial = [
-        (v, value)
-        for v, value in zip(block.iter_vars, inner.iter_values, strict=True)
-        if v.iter_type == tirx.IterVar.DataPar
-    ]
-    if any(_uses(value, empty) for _, value in spatial):
+    start = body = begun(inner)
+    if any(_uses(value, empty) for value in start.iter_values):
         return tirx.Evaluate(0)
-    body: Any = SBlockRealize(
-        [value for _, value in spatial],
-        True,
-        SBlock([v for v, _ in spatial], [], block.writes, block.name_hint, block.init),
-    )
     for loop in reversed(loops):
-        if any(value.same_as(loop.loop_var) for _, value in spatial):
+        if any(value.same_as(loop.loop_var) for value in start.iter_values):
             body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
     return body
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tvm import tirx
-from tvm.s_tir import SBlock, Schedule
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.staging import run_dimension, share_copy
@@ -15,6 +15,10 @@ from tvm_tile.tile.staging import run_dimension, share_copy
 SBlockRV = Any
 LoopRV = Any
 
+_PARTS = (
+    "iter_vars", "reads", "writes", "name_hint", "body", "init",
+    "alloc_buffers", "match_buffers", "annotations",
+)  # fmt: skip
 _LOADS_IN_FLIGHT = 16  # of one thread in a staging copy
 
 
@@ -50,28 +54,29 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
     return int(sch.get(loop).extent)
 
 
-def replace_parts(
-    block: SBlock,
-    *,
-    reads: Any = None,
-    writes: Any = None,
-    name: str | None = None,
-    body: Any = None,
-    alloc_buffers: Any = None,
-    iter_vars: Any = None,
-) -> SBlock:
-    """``block`` with other parts; what is not given stays."""
-    return SBlock(
-        block.iter_vars if iter_vars is None else iter_vars,
-        block.reads if reads is None else reads,
-        block.writes if writes is None else writes,
-        name or block.name_hint,
-        block.body if body is None else body,
-        block.init,
-        block.alloc_buffers if alloc_buffers is None else alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+def replace_parts(block: SBlock, **parts: Any) -> SBlock:
+    """``block`` with other parts, named as those of an ``SBlock``; what is not given stays."""
+    return SBlock(**({name: getattr(block, name) for name in _PARTS} | parts))
+
+
+def replace_value(block: SBlock, value: Any, **parts: Any) -> SBlock:
+    """A block that stores another value at the same place, with other parts besides."""
+    store = tirx.BufferStore(block.body.buffer, value, block.body.indices)
+    return replace_parts(block, body=store, **parts)
+
+
+def begun(realize: SBlockRealize) -> SBlockRealize:
+    """What a reduction does before it adds anything: it stores what its sums start from."""
+    block = realize.block
+    pairs = zip(block.iter_vars, realize.iter_values, strict=True)
+    kept = [(v, value) for v, value in pairs if v.iter_type == tirx.IterVar.DataPar]
+    start = SBlock([v for v, _ in kept], [], block.writes, block.name_hint, block.init)
+    return SBlockRealize([value for _, value in kept], realize.predicate, start)
+
+
+def element(buffer: Any, indices: Iterable[Any]) -> tirx.BufferRegion:
+    """The region of one element, which a block says that it reads or writes."""
+    return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(index, 1) for index in indices])
 
 
 def permuted(order: Sequence[int], *index: Any) -> list[Any]:
