@@ -11,9 +11,8 @@ gives them back what callers know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -21,6 +20,7 @@ from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.graph.extract import extract_operators
+from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.normalize import NormalForm
 from tvm_tile.schedule.steps import SBlockRV, blocks_named, replace_parts
 from tvm_tile.tile.merge import Merge, Pair, find_merge, find_row_merge
@@ -33,7 +33,7 @@ class Joined:
     dimension: int
     extent: int
 
-    def restored(self, index: Sequence[Any]) -> list[Any]:
+    def restored(self, *index: Any) -> list[Any]:
         """The index by which callers know an element."""
         place, value = self.dimension, index[self.dimension]
         parts = (value // self.extent, value % self.extent)
@@ -47,7 +47,7 @@ class Divided:
     dimension: int
     extent: int
 
-    def restored(self, index: Sequence[Any]) -> list[Any]:
+    def restored(self, *index: Any) -> list[Any]:
         """The index by which callers know an element."""
         place = self.dimension
         value = index[place] * self.extent + index[place + 1]
@@ -75,55 +75,58 @@ def merge_axes(sch: Schedule, form: NormalForm, *, keep_outputs: bool = False) -
 
     With ``keep_outputs`` a spatial output may keep its shape, if it is indexed otherwise.
     """
-    params = tuple(sch.mod["main"].params)
-    steps = []
-    while (merge := _find(sch, form, keep_outputs)) is not None:
-        steps.append(_apply(sch, _names(form), merge))
-    return MergedShapes(tuple(steps), params)
+    sums = len(form.reductions)
+    end = sums + len(form.producers)
+    stored = len(form.outputs) if keep_outputs else 0
+    places = range(sums, end), range(end, end + stored)
+    names = (*form.reductions, *form.producers, *form.outputs)
+    return _merged(sch, names, lambda operators: find_merge(operators, 0, *places))
 
 
 def merge_along_rows(sch: Schedule, form: NormalForm) -> MergedShapes:
     """Merge what can be merged of the axes along rows that are summed, and then stored."""
+    return _merged(sch, (*form.producers, *form.reductions, *form.outputs), find_row_merge)
+
+
+def _merged(
+    sch: Schedule, names: Sequence[str], find: Callable[[Sequence[Operator]], Merge | None]
+) -> MergedShapes:
+    """Merge axes of some blocks for as long as ``find`` finds any among their operators."""
     params = tuple(sch.mod["main"].params)
-    names = (*form.producers, *form.reductions, *form.outputs)
-    steps = []
-    while (merge := _find_along_rows(sch, names)) is not None:
-        steps.append(_apply(sch, names, merge))
+    steps: list[Mapping[str, Step]] = []
+    while (stages := extract_operators(blocks_named(sch, names))) and (merge := find(stages)):
+        for place, pair in merge.axes.items():
+            _merge_loops(sch, sch.get_sblock(names[place]), pair, merge.extent)
+        own = [names[place] for place in merge.axes]
+        first, extent = merge.dimensions, merge.extent
+        turn_tensors(sch, own, {name: Divided(d, extent).restored for name, d in first.items()})
+        steps.append({name: Joined(d, extent) for name, d in first.items()})
     return MergedShapes(tuple(steps), params)
 
 
-def _find_along_rows(sch: Schedule, names: Sequence[str]) -> Merge | None:
-    operators = extract_operators(blocks_named(sch, names))
-    return find_row_merge(operators) if operators else None
+def turn_tensors(
+    sch: Schedule, names: Sequence[str], orders: Mapping[str, Callable[..., list[Any]]]
+) -> list[str]:
+    """Lay tensors out otherwise, as far as blocks read or write them.
 
+    Args:
+        sch: the schedule.
+        names: of the blocks.
+        orders: name of a tensor -> what becomes of an index of it.
 
-def _names(form: NormalForm) -> tuple[str, ...]:
-    return (*form.reductions, *form.producers, *form.outputs)
-
-
-def _find(sch: Schedule, form: NormalForm, keep_outputs: bool) -> Merge | None:
-    operators = extract_operators(blocks_named(sch, _names(form)))
-    end = len(form.reductions) + len(form.producers)
-    copied = range(len(form.reductions), end)
-    stored = range(end, len(operators) if keep_outputs else end)
-    return find_merge(operators, 0, copied, stored) if operators else None
-
-
-def _apply(sch: Schedule, names: Sequence[str], merge: Merge) -> Mapping[str, Step]:
-    blocks = {place: names[place] for place in merge.axes}
-    for place, name in blocks.items():
-        _merge_loops(sch, sch.get_sblock(name), merge.axes[place], merge.extent)
-    done: set[str] = set()
-    for name in blocks.values():
+    Returns:
+        The names of the tensors that were met, in order.
+    """
+    done: list[str] = []
+    for name in names:
         block = sch.get_sblock(name)
         for kind, regions in (("read", sch.get(block).reads), ("write", sch.get(block).writes)):
             for place, region in enumerate(regions):
                 tensor = str(region.source.name)
-                if tensor in merge.dimensions and tensor not in done:
-                    done.add(tensor)
-                    own = partial(_merged_index, merge.dimensions[tensor], merge.extent)
-                    sch.transform_layout(block, (kind, place), own)
-    return {name: Joined(d, merge.extent) for name, d in merge.dimensions.items()}
+                if tensor in orders and tensor not in done:
+                    done.append(tensor)
+                    sch.transform_layout(block, (kind, place), orders[tensor])
+    return done
 
 
 def _merge_loops(sch: Schedule, block: SBlockRV, pair: Pair, extent: int) -> None:
@@ -140,11 +143,6 @@ def _merge_loops(sch: Schedule, block: SBlockRV, pair: Pair, extent: int) -> Non
     sch.transform_block_layout(block, tirx.IndexMap.from_func(index, ndim=len(own)))
 
 
-def _merged_index(dimension: int, extent: int, *index: Any) -> list[Any]:
-    merged = index[dimension] * extent + index[dimension + 1]
-    return [*index[:dimension], merged, *index[dimension + 2 :]]
-
-
 def restore(func: tirx.PrimFunc, merged: MergedShapes) -> tirx.PrimFunc:
     """``func`` with the parameters that callers know, its accesses divided among dimensions."""
     if not merged.steps:
@@ -158,7 +156,7 @@ def restore(func: tirx.PrimFunc, merged: MergedShapes) -> tirx.PrimFunc:
         parts = list(index)
         for step in reversed(merged.steps):
             if name in step:
-                parts = step[name].restored(parts)
+                parts = step[name].restored(*parts)
         return parts
 
     def load(node: ir.TensorLoad) -> Any:

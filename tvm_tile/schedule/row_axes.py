@@ -29,7 +29,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows
+from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows, turn_tensors
 from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.steps import blocks_named, replace_parts
 from tvm_tile.tile.common_axes import common_extents, find_divisions, in_order
@@ -127,19 +127,9 @@ def _divided(
     sch: Schedule, names: Sequence[str], divisions: Mapping[str, Parts], params: tuple[Any, ...]
 ) -> MergedShapes:
     """Split dimensions of tensors that are several axes each."""
-    done: set[str] = set()
-    steps: list[Mapping[str, Divided]] = []
-    for name in names:
-        block = sch.get_sblock(name)
-        for kind, regions in (("read", sch.get(block).reads), ("write", sch.get(block).writes)):
-            for place, region in enumerate(regions):
-                tensor = str(region.source.name)
-                if tensor not in divisions or tensor in done:
-                    continue
-                done.add(tensor)
-                parts = divisions[tensor]
-                sch.transform_layout(block, (kind, place), partial(_digits, parts))
-                steps += [{tensor: step} for step in _steps(parts)]
+    orders = {tensor: partial(_digits, parts) for tensor, parts in divisions.items()}
+    done = turn_tensors(sch, names, orders)
+    steps = [{tensor: step} for tensor in done for step in _steps(divisions[tensor])]
     return MergedShapes(tuple(steps), params)
 
 
