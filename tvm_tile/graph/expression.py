@@ -108,6 +108,15 @@ def variables_in(expr: Any) -> list[Any]:
     return nodes_in(expr, tirx.Var)
 
 
+def uses(tree: Any, variables: Sequence[Any]) -> bool:
+    """Whether any of some variables is in an expression, a statement or a type."""
+
+    def visit(var: Any) -> Any:
+        return tvm_ffi.VisitInterrupt() if any(var.same_as(v) for v in variables) else None
+
+    return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
+
+
 def ranges_of(block: SBlock) -> sym.Analyzer:
     """An analyzer that knows through what the variables of a block run."""
     ranges = sym.Analyzer()

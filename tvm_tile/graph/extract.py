@@ -92,7 +92,13 @@ def _axes(block: SBlock) -> tuple[Axis, ...] | None:
 
 
 def nodes_in(tree: Any, *kinds: Any, order: str = "pre") -> list[Any]:
-    """The nodes of some kinds in an expression or a statement, as often as they occur."""
+    """The nodes of some kinds in an expression or a statement, as often as they occur.
+
+    Args:
+        tree: where to look.
+        kinds: classes of nodes.
+        order: ``"pre"`` for each node ahead of those that it holds, ``"post"`` for each behind them.
+    """
     found: list[Any] = []
     tvm_ffi.structural_walk(tree, (kinds, found.append), order=order)
     return found

@@ -32,12 +32,12 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.errors import DynamicShapeError
-from tvm_tile.graph.expression import is_load_of
+from tvm_tile.graph.expression import is_load_of, uses
 from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.plain_loops import is_one
 from tvm_tile.passes.unify import at_point
-from tvm_tile.schedule.open_outputs import uses, with_extents
+from tvm_tile.schedule.open_outputs import with_extents
 from tvm_tile.schedule.steps import replace_parts, replace_value
 
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)

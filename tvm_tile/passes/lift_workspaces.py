@@ -13,6 +13,7 @@ from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 from tvm.s_tir import SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.graph.expression import uses
 from tvm_tile.passes.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.schedule.steps import replace_parts
 
@@ -160,12 +161,7 @@ def _is_plain(buffer: Any) -> bool:
 
 def _users(buffer: Any, statements: list[Any]) -> int:
     """How many of ``statements`` use ``buffer``."""
-
-    def visit(var: tirx.Var) -> Any:
-        return tvm_ffi.VisitInterrupt() if var.same_as(buffer) else None
-
-    others = [s for s in statements if not isinstance(s, tirx.AllocBuffer)]
-    return sum(tvm_ffi.structural_walk(s, (tirx.Var, visit)) is not None for s in others)
+    return sum(uses(s, [buffer]) for s in statements if not isinstance(s, tirx.AllocBuffer))
 
 
 def _is_among(node: Any, others: list[Any]) -> bool:

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import substituted, variables_in
+from tvm_tile.graph.expression import substituted, uses
 from tvm_tile.graph.extract import Names, affine_index, loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
 
@@ -52,8 +52,7 @@ class Digits:
             return tirx.const(0, str(node.ty.dtype))
 
         bare = tvm_ffi.structural_map(expr, (ir.TensorLoad, visit), order="pre")
-        found = variables_in(bare)
-        return frozenset(str(var.name) for var, _ in self.axes if _among(var, found))
+        return frozenset(str(var.name) for var, _ in self.axes if uses(bare, [var]))
 
     def affine(self, place: Any) -> AffineIndex:
         """A flat place as an affine form of the digits' names."""
@@ -224,7 +223,3 @@ def _walk_together(digits: Digits, high: str, low: str, inner: int) -> bool:
     places = [digits.place, *(load.indices[0] for load in loads_in(digits.value))]
     indices = [digits.affine(place) for place in places]
     return all(i.is_exact and i.coefficient(high) == inner * i.coefficient(low) for i in indices)
-
-
-def _among(var: Any, variables: Sequence[Any]) -> bool:
-    return any(var.same_as(other) for other in variables)

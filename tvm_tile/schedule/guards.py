@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
-from tvm_tile.graph.expression import variables_in
+from tvm_tile.graph.expression import uses, variables_in
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.schedule.steps import SBlockRV, replace_value
 
@@ -27,7 +27,7 @@ def drop_guards(
     """
     guards = {}
     for name in names:
-        kept = [g for g in conjuncts(realize_of(func, name).predicate) if _uses_any(g, summed)]
+        kept = [g for g in conjuncts(realize_of(func, name).predicate) if uses(g, summed)]
         guards[name] = conjunction(kept)
     return with_guards(func, guards)
 
@@ -118,6 +118,13 @@ def ranges_of(loops: Sequence[Any]) -> sym.Analyzer:
     return ranges
 
 
+def is_grid(statement: Any) -> bool:
+    """Whether a statement is a loop over blocks of threads."""
+    if not isinstance(statement, tirx.For) or statement.thread_binding is None:
+        return False
+    return str(statement.thread_binding.thread_tag).startswith("blockIdx")
+
+
 def conjunction(parts: Sequence[Any]) -> Any:
     """A guard that holds where all ``parts`` do."""
     return functools.reduce(tirx.all, parts) if parts else tirx.const(True, "bool")
@@ -133,10 +140,6 @@ def conjuncts(guard: Any) -> list[Any]:
 def _uses_only(expr: Any, scope: list[Any]) -> bool:
     used = variables_in(expr)
     return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
-
-
-def _uses_any(expr: Any, variables: tuple[Any, ...]) -> bool:
-    return any(v.same_as(wanted) for v in variables_in(expr) for wanted in variables)
 
 
 def with_guards(func: tirx.PrimFunc, guards: dict[str, Any]) -> tirx.PrimFunc:

@@ -7,22 +7,22 @@ these are stands in an attribute of the function, for kernels that leave the oth
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
 from tvm_tile.build.leaving import Need, leaving_unless
-from tvm_tile.graph.expression import variables_in
+from tvm_tile.graph.expression import substituted, uses, variables_in
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import is_tensor
+from tvm_tile.schedule.guards import is_grid, ranges_of
 
 _ATTRIBUTE = "tvm_tile.open_outputs"
 _RANGES = "tvm_tile.open_ranges"
-_BLOCK = "blockIdx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class OpenFunction:
         # Passes that rename a function's variables leave its attributes alone.
         scalars = [p for p in params if not is_tensor(p)]
         own = dict(zip(attribute[0], scalars, strict=True))
-        extents = tuple(tuple(_replaced(e, own) for e in one) for one in attribute[1:])
+        extents = tuple(tuple(substituted(e, own) for e in one) for one in attribute[1:])
         asked = [p for p in params if is_tensor(p) or uses(func.body, [p])]
         plain = tirx.PrimFunc(asked, func.body, func.ret_type, func.attrs)
         plain = plain.without_attr(_ATTRIBUTE).without_attr(_RANGES)
@@ -92,7 +92,7 @@ class OpenFunction:
         outputs = [own[p] for p in self.params if is_tensor(p)][-len(self.extents) :]
         params = [own.get(p, p) for p in self.params]
         renamed = {p: own[p] for p in own if not is_tensor(p)}
-        extents = [tuple(_replaced(e, renamed) for e in one) for one in self.extents]
+        extents = [tuple(substituted(e, renamed) for e in one) for one in self.extents]
         needs = needed_blocks(scheduled.body, dict(zip(outputs, extents, strict=True)))
         whole = tirx.PrimFunc(params, scheduled.body, scheduled.ret_type, scheduled.attrs)
         return leaving_unless(whole, needs)
@@ -109,15 +109,6 @@ def with_ranges(func: tirx.PrimFunc, ranges: Sequence[Range]) -> tirx.PrimFunc:
     return func.with_attr(_RANGES, [[list(one.bound), one.func] for one in ranges])
 
 
-def uses(tree: Any, variables: Sequence[Any]) -> bool:
-    """Whether any of some variables is in an expression, a statement or a type."""
-
-    def visit(var: Any) -> Any:
-        return tvm_ffi.VisitInterrupt() if any(var.same_as(v) for v in variables) else None
-
-    return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
-
-
 def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
     """For each kernel, when a block of it writes anything within a call's extents.
 
@@ -131,10 +122,10 @@ def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
     needs: list[Need] = []
 
     def grid(loop: Any) -> Any:
-        if not _is_grid(loop):
+        if not is_grid(loop):
             return None
         blocks: dict[str, Any] = {}
-        while _is_grid(loop):
+        while is_grid(loop):
             blocks[str(loop.thread_binding.thread_tag)] = loop
             loop = loop.body
         variables = {tag: block.loop_var for tag, block in blocks.items()}
@@ -143,12 +134,6 @@ def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
 
     tvm_ffi.structural_walk(body, (tirx.For, grid), order="pre")
     return needs
-
-
-def _is_grid(statement: Any) -> bool:
-    if not isinstance(statement, tirx.For) or statement.thread_binding is None:
-        return False
-    return str(statement.thread_binding.thread_tag).startswith(_BLOCK)
 
 
 def _needed(body: Any, blocks: Sequence[Any], extents: dict[Any, tuple[Any, ...]]) -> Any | None:
@@ -176,7 +161,7 @@ def _first_elements(body: Any) -> list[tuple[Any, list[Any]]]:
     def block(one: Any) -> Any:
         values = dict(zip((v.var for v in one.block.iter_vars), one.iter_values, strict=True))
         for region in one.block.writes:
-            found.append((region.source, [_replaced(r.min, values) for r in region.region]))
+            found.append((region.source, [substituted(r.min, values) for r in region.region]))
         return tvm_ffi.WalkResult.SKIP
 
     def store(one: Any) -> None:
@@ -195,17 +180,15 @@ def _within(
     than there.
     """
     starts = {loop.loop_var: loop.min for loop in loops}
-    analyzer = sym.Analyzer()
-    for loop in (*blocks, *loops):
-        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    analyzer = ranges_of([*blocks, *loops])
     known = {block.loop_var for block in blocks}
     inside = []
     for index, extent in zip(indices, extents, strict=True):
         if isinstance(extent, tirx.IntImm):
             continue
         index = analyzer.simplify(index)
-        first = analyzer.simplify(_replaced(index, starts))
-        grows = _grows(index, starts) or analyzer.can_prove(index >= first)
+        first = analyzer.simplify(substituted(index, starts))
+        grows = _grows(index, list(starts)) or analyzer.can_prove(index >= first)
         if not grows or not known.issuperset(variables_in(first)):
             return None
         if not isinstance(first, tirx.IntImm):
@@ -213,7 +196,7 @@ def _within(
     return functools.reduce(tirx.And, inside) if inside else None
 
 
-def _grows(value: Any, variables: Collection[Any]) -> bool:
+def _grows(value: Any, variables: Sequence[Any]) -> bool:
     """Whether a value is seen to become no less where any of some variables becomes greater."""
     if isinstance(value, tirx.Cast):
         return _grows(value.value, variables)
@@ -221,10 +204,4 @@ def _grows(value: Any, variables: Collection[Any]) -> bool:
         return _grows(value.a, variables) and _grows(value.b, variables)
     if isinstance(value, tirx.Mul | tirx.FloorDiv) and isinstance(value.b, tirx.IntImm):
         return int(value.b) >= 0 and _grows(value.a, variables)
-    return isinstance(value, tirx.Var) or not set(variables_in(value)) & set(variables)
-
-
-def _replaced(expr: Any, values: dict[Any, Any]) -> Any:
-    return tvm_ffi.structural_map(
-        expr, [(tirx.Var, lambda var: values.get(var, var))], order="post"
-    )
+    return isinstance(value, tirx.Var) or not uses(value, variables)

@@ -21,11 +21,12 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import variables_in
+from tvm_tile.graph.expression import uses, variables_in
 from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.schedule.guards import (
     conjunction,
     conjuncts,
+    is_grid,
     loops_of,
     ranges_of,
     realize_of,
@@ -64,7 +65,7 @@ def _clamped(value: Any) -> Any:
     def visit(load: ir.TensorLoad) -> ir.TensorLoad:
         indices = []
         for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
-            if any(v.same_as(other) for v in variables_in(index) for other in tested):
+            if uses(index, tested):
                 place = tirx.max(tirx.min(index, extent - 1), 0)
                 bounds.append(index == place)
                 implied.extend((index >= 0, index < extent))
@@ -122,7 +123,7 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
         return func
     loops = loops_of(func)
     ranges = ranges_of(loops)
-    grid = [loop.loop_var for loop in loops if _is_grid(loop)]
+    grid = [loop.loop_var for loop in loops if is_grid(loop)]
     guards = {}
     for copy, fetch in copies:
         store, read = realize_of(func, copy), realize_of(func, fetch)
@@ -141,11 +142,6 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
     return with_guards(func, guards)
 
 
-def _is_grid(loop: Any) -> bool:
-    binding = loop.thread_binding
-    return binding is not None and str(binding.thread_tag).startswith("blockIdx")
-
-
 def _is_overhang(guard: Any, value: Any, grid: list[Any], ranges: Any) -> bool:
     """Whether ``guard`` keeps ``value`` from overhanging the tensor, in the last blocks of a grid.
 
@@ -153,6 +149,6 @@ def _is_overhang(guard: Any, value: Any, grid: list[Any], ranges: Any) -> bool:
     """
     return (
         isinstance(guard, tirx.LT)
-        and any(v.same_as(block) for v in variables_in(guard) for block in grid)
+        and uses(guard, grid)
         and isinstance(ranges.simplify(guard.a - value), tirx.IntImm)
     )

@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.graph.expression import uses
 from tvm_tile.graph.own_names import has_own_names
 from tvm_tile.schedule.steps import begun, replace_parts
 
@@ -117,16 +118,12 @@ def _without_empty_loops(statement: Any) -> Any:
     if not isinstance(inner, SBlockRealize) or inner.block.init is None:
         return tirx.Evaluate(0)
     start = body = begun(inner)
-    if any(_uses(value, empty) for value in start.iter_values):
+    if any(uses(value, empty) for value in start.iter_values):
         return tirx.Evaluate(0)
     for loop in reversed(loops):
         if any(value.same_as(loop.loop_var) for value in start.iter_values):
             body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
     return body
-
-
-def _uses(expr: Any, variables: list[Any]) -> bool:
-    return _any(expr, tirx.Var, lambda var: any(var.same_as(v) for v in variables))
 
 
 def _is_zero(extent: Any) -> bool:

@@ -34,6 +34,7 @@ from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.schedule.steps import blocks_named
+from tvm_tile.schedule.tensor_cores.place import digits, split
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
@@ -135,28 +136,19 @@ class _Writer:
         """The places at which a block's box begins, by the names of the axes."""
         if not self.tile.extents:
             return {axis.name: self.number(0) for axis in self.copy.axes}
-        counts = [(axis.name, -(-axis.extent // self.own[axis.name])) for axis in self.copy.axes]
-        at = self.split(self.block, counts)
-        return {name: at[name] * self.own[name] for name, _ in counts}
-
-    def split(self, flat: Any, extents: Sequence[tuple[str, int]]) -> dict[str, Any]:
-        """A flat number as digits, the last one fastest."""
-        found, count = {}, 1
-        for place, (name, extent) in reversed(list(enumerate(extents))):
-            high = tirx.floordiv(flat, count) if count > 1 else flat
-            found[name] = tirx.floormod(high, extent) if place else high
-            count *= extent
-        return found
+        counts = [-(-axis.extent // self.own[axis.name]) for axis in self.copy.axes]
+        at = digits(self.block, self.copy.axes, counts)
+        return {name: place * self.own[name] for name, place in at}
 
     def rounds(self, order: Sequence[Axis], vector: int) -> _Rounds:
         """How a block's threads go through its outputs along ``order``, ``vector`` at a time."""
         tile, var = self.tile, self.var("round")
-        extents = [(axis.name, self.own[axis.name]) for axis in order]
-        points = math.prod(extent for _, extent in extents)
+        extents = [self.own[axis.name] for axis in order]
+        points = math.prod(extents)
         count = -(-points // (tile.block_size * vector)) if tile.extents else 1
         group = var if tile.extents else self.block
         piece = group * tile.block_size + self.thread
-        first = self.split(piece * vector, extents)
+        first = dict(digits(piece * vector, order, extents))
         tests = [
             self.origin[axis.name] + first[axis.name] < axis.extent
             for axis in order
@@ -165,7 +157,7 @@ class _Writer:
         if points % (tile.block_size * vector):
             tests.insert(0, piece < points // vector)
         lane = self.var("lane")
-        each = self.split(piece * vector + lane, extents)
+        each = dict(digits(piece * vector + lane, order, extents))
         return _Rounds(var, count, lane, vector, first, each, conjunction(tests) if tests else None)
 
     def stage(self, place: int, part: Any) -> tuple[list[Any], Any]:
@@ -264,7 +256,7 @@ class _Writer:
     def shaped(self, stand_in: Any, place: Any) -> tuple[Any, list[Any]]:
         """The tensor that a flat one stands for, and its indices of a flat place."""
         (tensor,) = (own for flat, own in self.digits.buffers if flat.same_as(stand_in))
-        return tensor, _unflattened(place, [int(extent) for extent in tensor.ty.shape])
+        return tensor, split(place, [int(extent) for extent in tensor.ty.shape])
 
     def loop(self, var: Any, extent: int, kind: Any, body: Any) -> Any:
         """A loop around ``body``, with a variable of its own."""
@@ -293,15 +285,6 @@ class _Writer:
 
     def number(self, value: int) -> Any:
         return tirx.IntImm(self.index_type, value)
-
-
-def _unflattened(flat: Any, shape: Sequence[int]) -> list[Any]:
-    places, count = [], 1
-    for dimension, extent in reversed(list(enumerate(shape))):
-        high = tirx.floordiv(flat, count) if count > 1 else flat
-        places.append(tirx.floormod(high, extent) if dimension else high)
-        count *= extent
-    return places[::-1]
 
 
 def _moved(first: Sequence[Any], lane: Any) -> list[Any]:

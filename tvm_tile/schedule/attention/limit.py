@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock
 
+from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import is_choice
-from tvm_tile.schedule.open_outputs import uses
 from tvm_tile.schedule.steps import replace_parts
 
 _REDUCE = 2
