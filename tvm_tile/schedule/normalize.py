@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
-from tvm_tile.graph.expression import loads_of, ranges_of
+from tvm_tile.graph.expression import is_at, loads_of, ranges_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import (
@@ -60,24 +60,28 @@ def inlined(func: tirx.PrimFunc, *, keep_producers: bool) -> tuple[Schedule, Nor
 @functools.lru_cache(maxsize=2)
 def _inlined(func: tirx.PrimFunc, keep_producers: bool) -> tuple[Schedule, NormalForm | None]:
     sch = start_schedule(func)
-    return sch, _inline_spatial(sch, keep_producers=keep_producers)
+    form = _inline(sch, _feeds_sum if keep_producers else lambda *_: False)
+    if form is None or any(pads_sums(sch, form.reductions, name) for name in form.outputs):
+        return sch, None
+    return sch, form
 
 
-def _inline_spatial(sch: Schedule, *, keep_producers: bool) -> NormalForm | None:
+def _inline(sch: Schedule, stays: Callable[[Schedule, SBlockRV], bool]) -> NormalForm | None:
+    """Inline spatial blocks but outputs and what ``stays``; ``None`` where that cannot be."""
     for block in child_blocks(sch):
-        if is_reduction(sch, block) or is_output(sch, block):
-            continue
-        consumers = sch.get_consumers(block)
-        feeds_reduction = any(is_reduction(sch, consumer) for consumer in consumers)
-        if keep_producers and feeds_reduction and len(consumers) == 1 and not _is_copy(sch, block):
+        if is_reduction(sch, block) or is_output(sch, block) or stays(sch, block):
             continue
         try:
             sch.compute_inline(block)
         except ScheduleError:
             return None
-    form = _describe(sch)
-    padding = (pads_sums(sch, form.reductions, output) for output in form.outputs)
-    return None if any(padding) else form
+    return _describe(sch)
+
+
+def _feeds_sum(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether one reduction, and nothing else, reads what a block makes, which is no copy."""
+    consumers = sch.get_consumers(block)
+    return len(consumers) == 1 and is_reduction(sch, consumers[0]) and not _is_copy(sch, block)
 
 
 def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
@@ -103,23 +107,15 @@ def inlined_cheap(func: tirx.PrimFunc) -> tuple[Schedule, NormalForm | None]:
         The schedule, and ``None`` where nothing is that costly, or something cannot be inlined.
     """
     sch = start_schedule(func)
-    return sch, _inline_cheap(sch)
+    form = _inline(sch, _is_costly_twice)
+    return sch, form if form is not None and form.producers else None
 
 
-def _inline_cheap(sch: Schedule) -> NormalForm | None:
-    for block in child_blocks(sch):
-        if is_reduction(sch, block) or is_output(sch, block):
-            continue
-        operator = extract_operator(sch.get(block))
-        is_costly = operator is not None and operator.flops >= _COSTLY_FLOPS
-        if is_costly and len(sch.get_consumers(block)) > 1:
-            continue
-        try:
-            sch.compute_inline(block)
-        except ScheduleError:
-            return None
-    form = _describe(sch)
-    return form if form.producers else None
+def _is_costly_twice(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether several blocks read what costs too much to be computed for each."""
+    operator = extract_operator(sch.get(block))
+    is_costly = operator is not None and operator.flops >= _COSTLY_FLOPS
+    return is_costly and len(sch.get_consumers(block)) > 1
 
 
 def inline_views(sch: Schedule, form: NormalForm) -> NormalForm:
@@ -199,7 +195,7 @@ def _is_copy(sch: Schedule, block: SBlockRV) -> bool:
     load = body.value
     if [int(e) for e in load.source.ty.shape] != [int(e) for e in body.buffer.ty.shape]:
         return False
-    return all(a.same_as(b) for a, b in zip(load.indices, body.indices, strict=True))
+    return is_at(load.indices, body.indices)
 
 
 def _describe(sch: Schedule) -> NormalForm:
