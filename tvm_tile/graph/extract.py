@@ -11,14 +11,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.tile_graph import (
-    Access,
-    AffineIndex,
-    Axis,
-    Operator,
-    Tensor,
-    TileGraph,
-)
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor, TileGraph
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Rough cost, in floating-point operations, of what is not an add or a multiply.
@@ -97,7 +90,7 @@ def nodes_in(tree: Any, *kinds: Any, order: str = "pre") -> list[Any]:
     Args:
         tree: where to look.
         kinds: classes of nodes.
-        order: ``"pre"`` for each node ahead of those that it holds, ``"post"`` for each behind them.
+        order: ``"pre"`` for a node ahead of those that it holds, ``"post"`` for it behind them.
     """
     found: list[Any] = []
     tvm_ffi.structural_walk(tree, (kinds, found.append), order=order)

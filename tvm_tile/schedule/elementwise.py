@@ -30,7 +30,7 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
-from tvm_tile.schedule.steps import bind_flat, bind_loop, blocks_named, flat_loop
+from tvm_tile.schedule.steps import bind_loop, blocks_named, flat_loop
 from tvm_tile.tile.plain import PlainTile, construct_plain
 from tvm_tile.tile.rules import ELEMENTWISE
 from tvm_tile.tile.transpose import construct_flat
@@ -105,7 +105,7 @@ def _widest_between(value: Any) -> int:
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:
     sch = sch.copy()
     for name, tile in zip(outputs, tiles, strict=True):
-        bind_flat(sch, sch.get_sblock(name), tile.block_size, tile.vector)
+        bind_loop(sch, flat_loop(sch, sch.get_sblock(name)), tile.block_size, tile.vector)
     main = max(tiles, key=lambda tile: tile.seconds)
     return _scheduled(sch, main, sum(tile.seconds for tile in tiles))
 

@@ -40,6 +40,7 @@ from tvm_tile.schedule.steps import (
     extent,
     fuse,
     is_reduction,
+    loops_by_kind,
     replace_parts,
 )
 from tvm_tile.tile.held_rows import HeldRows, HeldTile
@@ -134,12 +135,10 @@ class _Writer:
     def spread(self, name: str, *, is_copy: bool) -> None:
         """Share the loops of a stage that works on whole rows."""
         block = self.sch.get_sblock(name)
-        kinds = [v.iter_type for v in self.sch.get(block).iter_vars]
-        loops = list(self.sch.get_loops(block))[2:]
         if is_reduction(self.sch, block):
-            summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
-            self._shares(summed)
+            self._shares(loops_by_kind(self.sch, block)[1])
             return
+        loops = list(self.sch.get_loops(block))[2:]
         self._check(loops, self.length)
         outer, _, vector = self._shares(loops)
         self._place(name, outer, self._vectorize(block, vector) if is_copy else self._var(vector))

@@ -61,6 +61,7 @@ from tvm_tile.schedule.steps import (
     extent,
     fuse,
     keep_sum,
+    loops_by_kind,
     shared_scope,
     unroll_part,
 )
@@ -219,10 +220,7 @@ class _Draft:
             sch.compute_at(own, block, preserve_unit_loops=True)
             # In registers, each thread its copy: TVM's sum over threads ends in a broadcast.
             sch.set_scope(own, 0, "local")
-            kinds = [v.iter_type for v in sch.get(own).iter_vars]
-            loops = list(sch.get_loops(own))[1:]
-            summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind]
-            _share(sch, summed, threads)
+            _share(sch, loops_by_kind(sch, own)[1], threads)
 
     def _others(self, spatial: Sequence[LoopRV], tile: MatvecTile) -> list[LoopRV]:
         """The loops of batches and rows, but for the one that is cut."""

@@ -21,6 +21,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.schedule.steps import bind_loop
 from tvm_tile.tile.rules import ELEMENTWISE
 
 OPEN_COPY = "tvm_tile.open_copy"
@@ -48,9 +49,7 @@ def schedule_open_copy(func: tirx.PrimFunc, device: Device) -> Scheduled | None:
         rest, lane = sch.split(sch.fuse(*loops[len(loops) - inner :]), [None, vector])
         sch.vectorize(lane)
         loops = [*loops[: len(loops) - inner], rest]
-    outer, thread = sch.split(sch.fuse(*loops), [None, _THREADS])
-    sch.bind(outer, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
+    bind_loop(sch, sch.fuse(*loops), _THREADS)
     size = sum(_bytes(p) for p in func.params if is_tensor(p))
     seconds = device.launch_latency + size / device.memory(MemoryLevel.GLOBAL).bandwidth
     tile = f"{_THREADS} threads of {vector}, as many blocks as the call takes"

@@ -37,7 +37,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import copy_guard
 from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, unroll_part
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, loops_by_kind, unroll_part
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.plain import vector_elements
 from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
@@ -101,13 +101,8 @@ def write_window(
 
 def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
     """Spatial and summed loops of a block, spatial ones first; never without a spatial loop."""
-    kinds = [v.iter_type for v in sch.get(block).iter_vars]
-    loops = list(sch.get_loops(block))
-    kinds = [0] * (len(loops) - len(kinds)) + kinds  # a unit loop of before has no variable
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
-    summed = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
-    if not spatial:
-        spatial = [sch.add_unit_loop(loops[0])]
+    spatial, summed = loops_by_kind(sch, block)
+    spatial = spatial or [sch.add_unit_loop(summed[0])]
     sch.reorder(*spatial, *summed)
     return spatial, summed
 

@@ -31,7 +31,7 @@ from tvm_tile.schedule.merge import MergedShapes, restore
 from tvm_tile.schedule.normalize import NormalForm, inlined, inlined_cheap
 from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, blocks_named, fuse
+from tvm_tile.schedule.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
 from tvm_tile.tile.rows import RowTile, construct_rows
@@ -129,10 +129,7 @@ def _write(
         # In registers, each thread its copy: TVM's sum over threads ends in a broadcast. In shared
         # memory TVM leaves out the barrier behind a row's result (its index is threadIdx.y alone).
         sch.set_scope(reduction, 0, "local")
-        kinds = [v.iter_type for v in sch.get(reduction).iter_vars]
-        own = list(sch.get_loops(reduction))[2:]
-        summed = [loop for loop, kind in zip(own, kinds, strict=True) if kind != 0]
-        _spread(sch, reduction, summed, tile)
+        _spread(sch, reduction, loops_by_kind(sch, reduction)[1], tile)
     return restore(sch.mod["main"], merged)
 
 

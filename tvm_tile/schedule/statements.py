@@ -16,7 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile import compat
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.own_names import has_own_names
-from tvm_tile.schedule.steps import begun, replace_parts
+from tvm_tile.schedule.steps import begun, bind_loop, loops_by_kind, replace_parts
 
 THREADS = 256
 
@@ -135,15 +135,10 @@ def _bind_spatial_loops(schedule: Any, block: Any) -> None:
     loops = schedule.get_loops(block)
     if len(loops) != len(axes) or _launches_threads(schedule.get(loops[0] if loops else block)):
         return
-    kinds = [axis.iter_type == tirx.IterVar.DataPar for axis in axes]
-    spatial = [loop for loop, is_spatial in zip(loops, kinds, strict=True) if is_spatial]
-    if not spatial:
-        return
-    others = [loop for loop, is_spatial in zip(loops, kinds, strict=True) if not is_spatial]
-    schedule.reorder(*spatial, *others)
-    grid, threads = schedule.split(schedule.fuse(*spatial), [None, THREADS])
-    schedule.bind(grid, "blockIdx.x")
-    schedule.bind(threads, "threadIdx.x")
+    spatial, others = loops_by_kind(schedule, block)
+    if spatial:
+        schedule.reorder(*spatial, *others)
+        bind_loop(schedule, schedule.fuse(*spatial), THREADS)
 
 
 def _launches_threads(statement: Any) -> bool:

@@ -54,6 +54,18 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
     return int(sch.get(loop).extent)
 
 
+def loops_by_kind(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The loops around ``block`` that it does not sum over, and those that it does.
+
+    Its variables have a loop each, the innermost ones; those further out sum nothing.
+    """
+    loops = list(sch.get_loops(block))
+    kinds = [v.iter_type == tirx.IterVar.DataPar for v in sch.get(block).iter_vars]
+    kinds = [True] * (len(loops) - len(kinds)) + kinds
+    pairs = list(zip(loops, kinds, strict=True))
+    return [loop for loop, spatial in pairs if spatial], [loop for loop, own in pairs if not own]
+
+
 def replace_parts(block: SBlock, **parts: Any) -> SBlock:
     """``block`` with other parts, named as those of an ``SBlock``; what is not given stays."""
     return SBlock(**({name: getattr(block, name) for name in _PARTS} | parts))
@@ -89,11 +101,6 @@ def fuse(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
     return loops[0] if len(loops) == 1 else sch.fuse(*loops)
 
 
-def bind_flat(sch: Schedule, block: SBlockRV, threads: int, vector: int = 1) -> None:
-    """Spread all loops of ``block`` over the grid: ``fused -> blockIdx, threadIdx, vector``."""
-    bind_loop(sch, flat_loop(sch, block), threads, vector)
-
-
 def flat_loop(sch: Schedule, block: SBlockRV) -> LoopRV:
     """All loops of ``block`` as one, which is made where there is none."""
     loops = sch.get_loops(block)
@@ -103,13 +110,13 @@ def flat_loop(sch: Schedule, block: SBlockRV) -> LoopRV:
     return fuse(sch, list(loops))
 
 
-def bind_loop(sch: Schedule, flat: LoopRV, threads: int, vector: int) -> None:
-    """Spread a loop over the grid, as :func:`bind_flat` does."""
-    outer, thread, inner = sch.split(flat, [None, threads, vector])
+def bind_loop(sch: Schedule, flat: LoopRV, threads: int, vector: int = 0) -> None:
+    """Spread a loop over the grid: ``flat -> blockIdx, threadIdx, vector``, if there is any."""
+    outer, thread, *inner = sch.split(flat, [None, threads, *([vector] if vector else [])])
     sch.bind(outer, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     if vector > 1:
-        sch.vectorize(inner)
+        sch.vectorize(*inner)
 
 
 def keep_sum(sch: Schedule, main: SBlockRV, outputs: tuple[str, ...]) -> SBlockRV:
