@@ -12,7 +12,6 @@ staging copy reads first, without a test, and needs none for the overhang.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,8 +75,8 @@ def _clamped(value: Any) -> Any:
     clamped = tvm_ffi.structural_map(inner, (ir.TensorLoad, visit), order="post")
     if not bounds:
         return None
-    inside = functools.reduce(tirx.all, bounds)
-    if not implies(functools.reduce(tirx.all, implied), condition):
+    inside = conjunction(bounds)
+    if not implies(conjunction(implied), condition):
         inside = tirx.all(inside, condition)
     return tirx.Select(inside, clamped, outer)
 

@@ -16,7 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile import compat
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.own_names import has_own_names
-from tvm_tile.schedule.steps import begun, bind_loop, loops_by_kind, replace_parts
+from tvm_tile.schedule.steps import begun, bind_loop, launched, loops_by_kind, replace_parts
 
 THREADS = 256
 
@@ -151,11 +151,8 @@ def _in_one_thread(statement: Any) -> Any:
     if isinstance(statement, tirx.Evaluate) or _launches_threads(statement):
         return statement
     body = tvm_ffi.structural_map(statement, (tirx.For, _as_serial))
-    for tag in ("threadIdx.x", "blockIdx.x"):
-        var = tirx.Var(tag.replace("Idx.", "_"), "int32")
-        axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
-        body = tirx.For(var, 0, 1, tirx.ForKind.THREAD_BINDING, body, axis)
-    return body
+    block, thread = (tirx.Var(name, "int32") for name in ("block_x", "thread_x"))
+    return launched(body, (block, 1), (thread, 1))
 
 
 def _as_serial(loop: tirx.For) -> Any:

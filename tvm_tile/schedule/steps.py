@@ -66,6 +66,20 @@ def loops_by_kind(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[Lo
     return [loop for loop, spatial in pairs if spatial], [loop for loop, own in pairs if not own]
 
 
+def loop(var: Any, extent: int, kind: Any, body: Any, binding: Any = None) -> tirx.For:
+    """A loop from zero on around ``body``, of its variable's type."""
+    zero, count = (tirx.const(value, str(var.ty.dtype)) for value in (0, extent))
+    return tirx.For(var, zero, count, kind, body, binding)
+
+
+def launched(body: Any, blocks: tuple[Any, int], threads: tuple[Any, int]) -> tirx.For:
+    """``body`` for so many blocks of so many threads, each a variable and its extent."""
+    for (var, extent), tag in ((threads, "threadIdx.x"), (blocks, "blockIdx.x")):
+        axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
+        body = loop(var, extent, tirx.ForKind.THREAD_BINDING, body, axis)
+    return body
+
+
 def replace_parts(block: SBlock, **parts: Any) -> SBlock:
     """``block`` with other parts, named as those of an ``SBlock``; what is not given stays."""
     return SBlock(**({name: getattr(block, name) for name in _PARTS} | parts))

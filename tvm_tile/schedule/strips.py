@@ -6,7 +6,6 @@ compiler know of each which outputs it is added to, and whether it can lie outsi
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
+from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.padding import implies, padding_of
+from tvm_tile.schedule.steps import launched, loop
 from tvm_tile.schedule.window_blocks import Blocks
 from tvm_tile.tile.window import Line, WindowTile
 
@@ -99,13 +100,7 @@ class _Writer:
         body: Any = tirx.SeqStmt([self.start(), *self.work(origin)])
         if has_outputs is not None:
             body = tirx.IfThenElse(has_outputs, body, None)
-        for var, extent, tag in (
-            (thread, tile.block_size, "threadIdx.x"),
-            (block, tile.grid, "blockIdx.x"),
-        ):
-            axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
-            bounds = (self.number(0), self.number(extent))
-            body = tirx.For(var, *bounds, tirx.ForKind.THREAD_BINDING, body, axis)
+        body = launched(body, (block, tile.grid), (thread, tile.block_size))
         registers = [self.sums, *(held.buffer for held in self.lines)]
         if tile.vectors.count > 1:
             registers += [self.stored, *(held.vectors for held in self.lines)]
@@ -200,8 +195,8 @@ class _Writer:
 
         body = stored(value)
         if guards:
-            inside = functools.reduce(tirx.all, guards)
-            body = tirx.SeqStmt([stored(outside), tirx.IfThenElse(inside, body, None)])
+            inside = tirx.IfThenElse(conjunction(guards), body, None)
+            body = tirx.SeqStmt([stored(outside), inside])
         return self.nest(loops, body)
 
     def places_of(
@@ -347,14 +342,12 @@ class _Writer:
     def nest(self, loops: Loops, body: Any) -> Any:
         """Unrolled loops around ``body``."""
         for var, extent in reversed(loops):
-            bounds = (self.number(0), self.number(extent))
-            body = tirx.For(var, *bounds, tirx.ForKind.UNROLLED, body)
+            body = loop(var, extent, tirx.ForKind.UNROLLED, body)
         return body
 
     def vector(self, var: Any, body: Any) -> Any:
         """``body`` for all elements of a vector at once."""
-        bounds = (self.number(0), self.number(self.tile.vectors.count))
-        return tirx.For(var, *bounds, tirx.ForKind.VECTORIZED, body)
+        return loop(var, self.tile.vectors.count, tirx.ForKind.VECTORIZED, body)
 
     def var(self, name: str) -> Any:
         return tirx.Var(name, self.index_type)

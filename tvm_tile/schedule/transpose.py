@@ -33,7 +33,7 @@ from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
-from tvm_tile.schedule.steps import blocks_named
+from tvm_tile.schedule.steps import blocks_named, launched, loop
 from tvm_tile.schedule.tensor_cores.place import digits, split
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.transpose import TransposeTile, construct_transpose
@@ -122,15 +122,8 @@ class _Writer:
                 body += statements
         body.append(self.store(stored))
         whole: Any = body[0] if len(body) == 1 else tirx.SeqStmt(body)
-        loops = (
-            (self.thread, tile.block_size, "threadIdx.x"),
-            (self.block, tile.grid, "blockIdx.x"),
-        )
-        for var, extent, tag in loops:
-            axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
-            bounds = (self.number(0), self.number(extent))
-            whole = tirx.For(var, *bounds, tirx.ForKind.THREAD_BINDING, whole, axis)
-        return self.with_shapes(whole)
+        threads = self.thread, tile.block_size
+        return self.with_shapes(launched(whole, (self.block, tile.grid), threads))
 
     def origins(self) -> dict[str, Any]:
         """The places at which a block's box begins, by the names of the axes."""
@@ -263,9 +256,7 @@ class _Writer:
         own = self.var(str(var.name))
         if extent == 1:
             return substituted(body, {var: self.number(0)})
-        return tirx.For(
-            own, self.number(0), self.number(extent), kind, substituted(body, {var: own})
-        )
+        return loop(own, extent, kind, substituted(body, {var: own}))
 
     def guarded(self, test: Any, body: Any) -> Any:
         return body if test is None else tirx.IfThenElse(test, body, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.expression import is_at, is_in_order, loads_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.schedule.steps import blocks_named
@@ -131,7 +131,7 @@ def _source(read: Access, blocks: Blocks) -> Access | None:
     load = padding.load
     places = zip(load.indices, load.source.ty.shape, strict=True)
     inside = [tirx.all(place >= 0, place < extent) for place, extent in places]
-    if not implies(functools.reduce(tirx.all, inside), padding.condition):
+    if not implies(conjunction(inside), padding.condition):
         return None
     (found,) = operator.reads
     if any(o.terms != ((a.name, 1),) for o, a in zip(found.indices, operator.axes, strict=True)):
