@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -32,18 +31,14 @@ from tvm_tile.graph.rowwise import Scan
 from tvm_tile.loops.combining import Combining
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.schedule.scan.states import States, bound, when, write_scan
+from tvm_tile.schedule.scan.states import States, bound, when
 from tvm_tile.tile.scan import ScanTile
 
 
-def write_columns(scan: Scan, tile: ScanTile) -> tirx.PrimFunc:
-    """The function of a scan, of one kernel or two, with the parameters of its definition."""
-    totals = (tile.parts, tile.rows) if tile.parts > 1 else ()
-    return write_scan(scan, totals, partial(_ColumnKernel, scan, tile))
-
-
 @dataclass(frozen=True)
-class _ColumnKernel:
+class ColumnKernel:
+    """Writes one kernel of a scan, whose fields are what :data:`Begin` gives it."""
+
     scan: Scan
     tile: ScanTile
     name: str

@@ -33,7 +33,6 @@ as nothing.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -45,22 +44,8 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.loops.combining import Combining, State
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.schedule.scan.states import (
-    Lane,
-    States,
-    barrier,
-    lanes,
-    otherwise,
-    when,
-    write_scan,
-)
+from tvm_tile.schedule.scan.states import Lane, States, barrier, lanes, otherwise, when
 from tvm_tile.tile.scan import ScanTile
-
-
-def write_rows(scan: Scan, tile: ScanTile) -> tirx.PrimFunc:
-    """The function of a scan, of one kernel or two, with the parameters of its definition."""
-    totals = (tile.rows, tile.parts) if tile.parts > 1 else ()
-    return write_scan(scan, totals, partial(_RowKernel, scan, tile))
 
 
 def shared_bytes(scan: Scan, tile: ScanTile) -> int:
@@ -69,7 +54,7 @@ def shared_bytes(scan: Scan, tile: ScanTile) -> int:
     return 2 * tile.block_size * tile.turns * each if tile.threads_per_row > 1 else 0
 
 
-class _RowKernel:
+class RowKernel:
     """Writes one kernel."""
 
     def __init__(

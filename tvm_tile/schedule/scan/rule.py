@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.rowwise import Scan
 from tvm_tile.schedule.rule import Scheduled, as_written
-from tvm_tile.schedule.scan.columns import write_columns
-from tvm_tile.schedule.scan.rows import shared_bytes, write_rows
+from tvm_tile.schedule.scan.columns import ColumnKernel
+from tvm_tile.schedule.scan.rows import RowKernel, shared_bytes
+from tvm_tile.schedule.scan.states import Begin, write_scan
 from tvm_tile.tile.rules import SCAN
 from tvm_tile.tile.scan import construct_scan
 
@@ -18,8 +20,11 @@ def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
     if not scan.rows.elements:
         return None
     tile = construct_scan(scan, device)
-    if not tile.are_neighbours:
-        written, shared = write_rows(scan, tile), shared_bytes(scan, tile)
+    begin: Begin
+    if tile.are_neighbours:
+        begin, totals, shared = partial(ColumnKernel, scan, tile), (tile.parts, tile.rows), 0
     else:
-        written, shared = write_columns(scan, tile), 0
+        begin, totals = partial(RowKernel, scan, tile), (tile.rows, tile.parts)
+        shared = shared_bytes(scan, tile)
+    written = write_scan(scan, totals if tile.parts > 1 else (), begin)
     return as_written(written, SCAN, replace(tile, shared_bytes=shared))

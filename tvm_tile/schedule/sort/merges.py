@@ -21,7 +21,6 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.loops.rows import number
 from tvm_tile.loops.sorting import Ordering, Sorted
 from tvm_tile.schedule.scan.states import States, bound, when
-from tvm_tile.schedule.sort.search import count_before
 from tvm_tile.tile.sort import Runs
 
 _THREADS = 256
@@ -54,14 +53,16 @@ def write_merge(
             own.store(source.load([row, element]), [0])
             beside = ib.Bind(run + number(1) - run % number(2) * number(2))
             begin = ib.Bind(beside * number(runs.size))
-            count_before(
-                ordering,
-                lambda: own.load([0]),
-                lambda other: source.load([row, begin + other]),
-                runs.size,
-                ib.Bind(_length(runs, beside)),
-                found,
-            )
+            length = ib.Bind(_length(runs, beside))
+            # A search in halves: the greatest number of elements that all come before.
+            ib.buffer_store(found, number(0), [0])
+            bits = runs.size.bit_length()
+            with ib.serial(number(bits)) as step:
+                further = ib.Bind(found[0] + (number(1 << (bits - 1)) >> step))
+                with when([further <= length]):
+                    other = source.load([row, begin + (further - number(1))])
+                    is_before = ordering.is_before(other, own.load([0]))
+                    ib.buffer_store(found, tirx.Select(is_before, further, found[0]), [0])
             rank = ib.Bind(found[0] + place)
             with when([rank < number(merged.size)]):
                 if target is None:
