@@ -14,7 +14,7 @@ Where ``p`` is unrolled, nothing of the choice is left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -24,7 +24,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile.graph.expression import combined, substituted
 from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.schedule.guards import realize_of
-from tvm_tile.schedule.steps import element, replace_parts
+from tvm_tile.schedule.steps import element, loop, replace_parts
 
 
 def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
@@ -45,7 +45,6 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
     count, old = tirx.const(len(names), "int64"), first.body.buffer
     sums = tirx.decl_buffer([count, *old.ty.shape], str(old.ty.dtype), str(old.name))
     buffers = [realize_of(func, name).block.body.buffer for name in names]
-    own = _Stacking(sums, buffers)
     root = func.body.block
     body = []
     for nest in root.body.seq:
@@ -53,7 +52,7 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
         if names[0] in inside:
             body.append(_together(nest, first, terms, sums))
         elif inside.isdisjoint(names):
-            body.append(own.reading(nest))
+            body.append(_reading(nest, sums, buffers))
     kept = [b for b in root.alloc_buffers if not any(b.same_as(buffer) for buffer in buffers)]
     block = replace_parts(root, body=tirx.SeqStmt(body), alloc_buffers=[*kept, sums])
     return func.with_body(SBlockRealize([], func.body.predicate, block))
@@ -74,77 +73,74 @@ def _term(block: SBlock, like: SBlock) -> Any:
     return substituted(term, pairs) if is_alike else None
 
 
-def _together(nest: Any, first: SBlock, terms: Sequence[Any], sums: Any) -> tirx.For:
-    """The loops of the first sum, around all of them."""
-    loop, part = tirx.Var("p", "int64"), tirx.Var("v_p", "int64")
-    domain = ir.Range(tirx.const(0, "int64"), sums.ty.shape[0])
-    term = terms[-1]
-    for number in reversed(range(len(terms) - 1)):
-        term = tirx.if_then_else(part == number, terms[number], term)
-    places = [part, *first.body.indices]
-    reads = {load.source: load.indices for load in loads_in(term)}
-    block = SBlock(
-        [tirx.IterVar(domain, part, tirx.IterVar.DataPar), *first.iter_vars],
-        [element(source, indices) for source, indices in reads.items()],
-        [element(sums, places)],
-        first.name_hint,
-        tirx.BufferStore(sums, tirx.BufferLoad(sums, places) + term, places),
-        tirx.BufferStore(sums, first.init.value, places),
-    )
+def _over_sums(nest: Any, count: int, change: Callable[[SBlock, Any], SBlock]) -> tirx.For:
+    """A block's loops within one more, over so many sums.
+
+    Args:
+        nest: the loops.
+        count: extent of the new loop.
+        change: the block and its new first variable -> the block that takes its place.
+    """
+    outer, part = tirx.Var("p", "int64"), tirx.Var("v_p", "int64")
+    domain = ir.Range(tirx.const(0, "int64"), tirx.const(count, "int64"))
+    axis = tirx.IterVar(domain, part, tirx.IterVar.DataPar)
 
     def visit(realize: SBlockRealize) -> SBlockRealize:
-        return SBlockRealize([loop, *realize.iter_values], realize.predicate, block)
+        block = change(realize.block, part)
+        block = replace_parts(block, iter_vars=[axis, *block.iter_vars])
+        return SBlockRealize([outer, *realize.iter_values], realize.predicate, block)
 
     inner = tvm_ffi.structural_map(nest, (SBlockRealize, visit), order="post")
-    return tirx.For(loop, domain.min, domain.extent, tirx.ForKind.SERIAL, inner)
+    return loop(outer, count, tirx.ForKind.SERIAL, inner)
 
 
-class _Stacking:
-    """Lets blocks read sums where they are now.
+def _together(nest: Any, first: SBlock, terms: Sequence[Any], sums: Any) -> tirx.For:
+    """The loops of the first sum, around all of them."""
+
+    def stacking(_: SBlock, part: Any) -> SBlock:
+        term = terms[-1]
+        for number in reversed(range(len(terms) - 1)):
+            term = tirx.if_then_else(part == number, terms[number], term)
+        places = [part, *first.body.indices]
+        reads = {load.source: load.indices for load in loads_in(term)}
+        return replace_parts(
+            first,
+            reads=[element(source, indices) for source, indices in reads.items()],
+            writes=[element(sums, places)],
+            body=tirx.BufferStore(sums, tirx.BufferLoad(sums, places) + term, places),
+            init=tirx.BufferStore(sums, first.init.value, places),
+        )
+
+    return _over_sums(nest, len(terms), stacking)
+
+
+def _reading(nest: Any, sums: Any, buffers: Sequence[Any]) -> Any:
+    """A block's loops, with loads of the sums that it read from ``buffers`` before.
 
     Their place is counted from a variable that is always 0: behind its producer TVM moves no block
     that reads a dimension at constants.
     """
+    if not any(load.source.same_as(own) for load in loads_in(nest) for own in buffers):
+        return nest
+    count = len(buffers)
 
-    def __init__(self, sums: Any, buffers: Sequence[Any]) -> None:
-        self._sums, self._buffers = sums, buffers
-        self._first = tirx.Var("v_p", "int64")
+    def number_of(buffer: Any) -> int | None:
+        return next((n for n, own in enumerate(buffers) if own.same_as(buffer)), None)
 
-    def reading(self, nest: Any) -> Any:
-        """A block's loops, with loads of the sums that it read before."""
-        if all(self._place(load.source) is None for load in loads_in(nest)):
-            return nest
-        loop, zero = tirx.Var("p", "int64"), tirx.const(0, "int64")
+    def reading(block: SBlock, first: Any) -> SBlock:
+        def load(node: ir.TensorLoad) -> Any:
+            number = number_of(node.source)
+            if number is None:
+                return node
+            return tirx.BufferLoad(sums, [first * count + number, *node.indices])
 
-        def visit(realize: SBlockRealize) -> SBlockRealize:
-            return SBlockRealize(
-                [loop, *realize.iter_values], realize.predicate, self._block(realize.block)
-            )
+        def region(node: Any) -> Any:
+            if number_of(node.source) is None:
+                return node
+            own = ir.Range.from_min_extent(first * count, tirx.const(count, "int64"))
+            return tirx.BufferRegion(sums, [own, *node.region])
 
-        entries = [(ir.TensorLoad, self._load), (SBlockRealize, visit)]
-        inner = tvm_ffi.structural_map(nest, entries, order="post")
-        return tirx.For(loop, zero, tirx.const(1, "int64"), tirx.ForKind.SERIAL, inner)
+        body = tvm_ffi.structural_map(block.body, (ir.TensorLoad, load), order="post")
+        return replace_parts(block, reads=[region(r) for r in block.reads], body=body)
 
-    def _place(self, buffer: Any) -> int | None:
-        return next((n for n, own in enumerate(self._buffers) if own.same_as(buffer)), None)
-
-    def _load(self, load: Any) -> Any:
-        number = self._place(load.source)
-        if number is None:
-            return load
-        return tirx.BufferLoad(self._sums, [self._index(number), *load.indices])
-
-    def _index(self, number: int) -> Any:
-        return self._first * self._sums.ty.shape[0] + number
-
-    def _block(self, block: SBlock) -> SBlock:
-        domain = ir.Range(tirx.const(0, "int64"), tirx.const(1, "int64"))
-        first = tirx.IterVar(domain, self._first, tirx.IterVar.DataPar)
-        reads = [self._region(region) for region in block.reads]
-        return replace_parts(block, iter_vars=[first, *block.iter_vars], reads=reads)
-
-    def _region(self, region: Any) -> Any:
-        if self._place(region.source) is None:
-            return region
-        own = ir.Range.from_min_extent(self._index(0), self._sums.ty.shape[0])
-        return tirx.BufferRegion(self._sums, [own, *region.region])
+    return _over_sums(nest, 1, reading)
