@@ -14,9 +14,9 @@ from tvm_tile.tile.decode import (
     Decode,
     construct_decode,
     rooms_of,
-    shared_bytes,
     vector_of,
 )
+from tvm_tile.tile.staging import shared_bytes
 
 A100, H200, MI300X, EMULATED = (
     find_device(name) for name in ("nvidia/a100", "nvidia/h200", "amd/mi300x", "emulated")

@@ -117,7 +117,7 @@ def uses(tree: Any, variables: Sequence[Any]) -> bool:
     return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
 
 
-def ranges_of(block: SBlock) -> sym.Analyzer:
+def block_ranges(block: SBlock) -> sym.Analyzer:
     """An analyzer that knows through what the variables of a block run."""
     ranges = sym.Analyzer()
     for v in block.iter_vars:

@@ -29,8 +29,8 @@ from tvm_tile.graph.tile_graph import Access
 from tvm_tile.schedule.guards import (
     conjunction,
     conjuncts,
+    loop_ranges,
     loops_of,
-    ranges_of,
     realize_of,
     with_guards,
     zero_unless,
@@ -65,7 +65,7 @@ def fill_ends(
         return func
     axis = program.operator.reduce_axes[program.group_axis].name
     chunk = program.chunk[program.group_axis]
-    ranges = ranges_of(loops_of(func))
+    ranges = loop_ranges(loops_of(func))
     filled = {}
     for copy, read in zip(copies, program.operator.reads, strict=True):
         place = _place_of(read, axis)

@@ -46,7 +46,7 @@ def copy_guard(sch: Schedule, source: SBlockRV, follower: SBlockRV) -> tirx.Prim
     kept = [part for part in conjuncts(guard) if _uses_only(part, scope)]
     if not kept:
         return func
-    ranges = ranges_of(loops_of(func))
+    ranges = loop_ranges(loops_of(func))
     with ranges.constraint_scope(ranges.simplify(conjunction(kept))):
         own = [
             part
@@ -110,7 +110,7 @@ def loops_of(func: tirx.PrimFunc) -> list[Any]:
     return nodes_in(func.body, tirx.For)
 
 
-def ranges_of(loops: Sequence[Any]) -> sym.Analyzer:
+def loop_ranges(loops: Sequence[Any]) -> sym.Analyzer:
     """An analyzer that knows through what the variables of these loops run."""
     ranges = sym.Analyzer()
     for loop in loops:

@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
-from tvm_tile.graph.expression import is_at, loads_of, ranges_of
+from tvm_tile.graph.expression import block_ranges, is_at, loads_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.steps import (
@@ -88,7 +88,7 @@ def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
     """Whether a guard keeps an output from reading sums of ``reductions`` beyond their end."""
     block = sch.get(sch.get_sblock(output))
     sums = [block.writes[0].source for block in blocks_named(sch, reductions)]
-    ranges = ranges_of(block)
+    ranges = block_ranges(block)
     return any(
         load.source.same_as(own)
         and not all(
@@ -139,7 +139,7 @@ def store_by_sums(sch: Schedule, form: NormalForm) -> None:
     block = sch.get(output)
     sums = sch.get(sch.get_sblock(form.reductions[-1])).body.buffer
     own = loads_of(block.body.value, sums)
-    ranges = ranges_of(block)
+    ranges = block_ranges(block)
     places = [[ranges.simplify(index) for index in load.indices] for load in own]
     is_plain = [all(isinstance(i, tirx.Var | tirx.IntImm) for i in indices) for indices in places]
     if any(is_plain) or not own:

@@ -19,7 +19,7 @@ from tvm_tile.build.leaving import Need, leaving_unless
 from tvm_tile.graph.expression import substituted, uses, variables_in
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.schedule.guards import is_grid, ranges_of
+from tvm_tile.schedule.guards import is_grid, loop_ranges
 
 _ATTRIBUTE = "tvm_tile.open_outputs"
 _RANGES = "tvm_tile.open_ranges"
@@ -180,7 +180,7 @@ def _within(
     than there.
     """
     starts = {loop.loop_var: loop.min for loop in loops}
-    analyzer = ranges_of([*blocks, *loops])
+    analyzer = loop_ranges([*blocks, *loops])
     known = {block.loop_var for block in blocks}
     inside = []
     for index, extent in zip(indices, extents, strict=True):

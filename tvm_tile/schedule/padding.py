@@ -26,8 +26,8 @@ from tvm_tile.schedule.guards import (
     conjunction,
     conjuncts,
     is_grid,
+    loop_ranges,
     loops_of,
-    ranges_of,
     realize_of,
     with_guards,
 )
@@ -121,7 +121,7 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
     if not copies:
         return func
     loops = loops_of(func)
-    ranges = ranges_of(loops)
+    ranges = loop_ranges(loops)
     grid = [loop.loop_var for loop in loops if is_grid(loop)]
     guards = {}
     for copy, fetch in copies:

@@ -17,10 +17,11 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.steps import shared_scope
-from tvm_tile.tile.decode import ALIGNED, Room, shared_bytes
+from tvm_tile.tile.staging import ALIGNED, Room, shared_bytes
 
 Numbers = tuple[Any, Any, Any]
-"""Of the cluster of neighbouring blocks or of the block, of it in its cluster, of the thread."""
+"""What tells threads of a kernel apart: the numbers of the block, or of its cluster of neighbouring
+blocks, of the block in its cluster, and of the thread in the block."""
 
 
 class Threads(Protocol):
@@ -68,7 +69,7 @@ class ThreadLevel:
     @contextmanager
     def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
         """As :class:`Threads` says."""
-        block, rank, thread = launched(grid, block_size, cluster)
+        block, rank, thread = begin_kernel(grid, block_size, cluster)
         yield ib.Bind(block // cluster) if cluster > 1 else block, rank, thread
 
     def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
@@ -94,14 +95,16 @@ class ThreadLevel:
         ib.evaluate(T.cuda.cta_sync())
 
 
-def launched(grid: int, block_size: int, cluster: int = 1) -> Numbers:
-    """Begin a kernel in the thread-level dialect; the numbers of a block, of it in its cluster, and
-    of a thread.
+def begin_kernel(grid: int, block_size: int, cluster: int = 1) -> Numbers:
+    """Begin a kernel in the thread-level dialect.
 
     Args:
         grid: blocks.
         block_size: threads of each.
         cluster: neighbouring blocks that read each other's shared memory.
+
+    Returns:
+        The numbers of the block, of it in its cluster, and of the thread.
     """
     ib.device_entry()
     # Its use makes clusters of neighbouring blocks.

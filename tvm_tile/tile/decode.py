@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.core_times import DecodeTimes
@@ -23,10 +23,10 @@ from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.residency import given_blocks, nameable_registers
+from tvm_tile.tile.staging import Room, shared_bytes
 from tvm_tile.tile.tile import Tile, ranked
 
 MOST_ROWS = 16
-ALIGNED = 128  # bytes
 DTYPES = ("float32", "float16", "bfloat16")
 _LANGUAGES = ("cuda", "opencl")  # in others no worker is known
 _FLOAT = 4  # bytes
@@ -177,15 +177,6 @@ class DecodeTile(Tile):
         return f"{self.decode.rows} rows a block, {own}{split}"
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """So many elements of a type in shared memory, behind which the next room is aligned."""
-
-    dtype: str
-    elements: int
-    align: int = ALIGNED
-
-
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """What lies in a block's shared memory, and what lies there behind the walk.
 
@@ -204,13 +195,6 @@ def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     own = decode.rows * (decode.values.columns + 2) if tile.splits > 1 else 0
     sums = (tile.sums, tile.workers * decode.rows * 2, own)
     return walk, tuple(Room("float32", size) for size in sums if size)
-
-
-def shared_bytes(rooms: Sequence[Room]) -> int:
-    """Bytes of shared memory, each room where vectors may begin."""
-    return sum(
-        -(-room.elements * element_size(room.dtype) // room.align) * room.align for room in rooms
-    )
 
 
 def vector_of(dtype: str, distances: Iterator[int]) -> int:

@@ -1,11 +1,32 @@
-"""Copies to shared memory: what of a tile is contiguous, and how a block's threads share it."""
+"""Shared memory: what lies there, what of a tile is contiguous, how threads share copies to it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm_tile.graph.tile_graph import element_size
 
 # A part that leaves no rest is taken, if it needs at most this many times the rounds.
 _MORE_ROUNDS = 1.25
+ALIGNED = 128  # bytes; where vectors and descriptors may begin
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """So many elements of a type in shared memory, behind which the next room is aligned."""
+
+    dtype: str
+    elements: int
+    align: int = ALIGNED
+
+
+def shared_bytes(rooms: Sequence[Room]) -> int:
+    """Bytes of shared memory, each room where vectors may begin."""
+    return sum(
+        -(-room.elements * element_size(room.dtype) // room.align) * room.align for room in rooms
+    )
 
 
 def share_copy(extents: tuple[int, ...], threads: int) -> tuple[int, int]:

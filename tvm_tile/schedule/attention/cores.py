@@ -37,9 +37,9 @@ from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.schedule.threads import BoundLoops, ThreadLevel, Threads
 from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
-from tvm_tile.tile.decode import Room
 from tvm_tile.tile.product import Operand
 from tvm_tile.tile.slab import vector_width
+from tvm_tile.tile.staging import Room
 
 _TOGETHER = 8  # vectors that a thread has on their way from global memory at a time
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}

@@ -47,7 +47,7 @@ from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.schedule.threads import launched
+from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
@@ -129,7 +129,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         # Zeros are copied from behind the last value: 0 times what lies there may not be 0.
         limits = {} if found.keys is None else {chain.keys.name: found.keys}
         maps = [side.tensor_map(buffers, limits if side is values else {}) for side in sides]
-        block, _, thread = launched(tile.grid, tile.block_size)
+        block, _, thread = begin_kernel(tile.grid, tile.block_size)
         found = found.in_registers()
         # Launches ask for more than the static limit only where this buffer exceeds it alone.
         size = max(tile.ring_bytes, STATIC_SHARED_LIMIT + 1)

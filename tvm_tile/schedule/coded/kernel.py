@@ -39,7 +39,7 @@ from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
-from tvm_tile.schedule.threads import launched
+from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedTile
 from tvm_tile.tile.sum_layout import QUAD
 
@@ -90,7 +90,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
     """The function of a product with a matrix of codes, and of what follows it."""
     sizes = found.sizes
     with function(found.params) as (builder, buffers):
-        block, _, thread = launched(tile.grid, tile.block_size)
+        block, _, thread = begin_kernel(tile.grid, tile.block_size)
         warp, lane = ib.Bind(thread // _WARP), ib.Bind(thread % _WARP)
         part, strip = ib.Bind(warp % tile.parts), ib.Bind(warp // tile.parts)
         shape = (tile.parts, sizes.columns * COLUMNS, tile.block_rows)

@@ -30,7 +30,7 @@ from tvm_tile.schedule.gates.find import GatesMatch
 from tvm_tile.schedule.gates.sums import Summing, WeightRows
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import launched
+from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.tile.gates import GatesTile, resident_offsets
 
 _RESIDENT = "resident"
@@ -129,7 +129,7 @@ class _Block:
 
 
 def _begin(found: GatesMatch, tile: GatesTile, buffers: Mapping[str, Any]) -> _Block:
-    number, _, thread = launched(tile.grid, tile.block_size)
+    number, _, thread = begin_kernel(tile.grid, tile.block_size)
     element = found.gates.products[0].element
     starts = tuple(byte // element for byte in resident_offsets(found.gates, tile.units))
     return _Block(found, tile, buffers, thread, ib.Bind(number * tile.units), starts)

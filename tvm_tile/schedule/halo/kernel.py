@@ -38,7 +38,7 @@ from tvm_tile.schedule.halo.windows import Windows, store_windows
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed, split
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.schedule.threads import launched
+from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.tile.halo import WARP, HaloTile
 from tvm_tile.tile.slab import FRAGMENT
 
@@ -46,7 +46,7 @@ from tvm_tile.tile.slab import FRAGMENT
 def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:
     """The function of what was found, as ``tile`` says."""
     with function(found.params) as (builder, buffers):
-        number, _, thread = launched(tile.grid, tile.block_size)
+        number, _, thread = begin_kernel(tile.grid, tile.block_size)
         size = tile.shared_bytes
         memory = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=128)
         dtype = found.halo.first.left.tensor.dtype

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression, is_in_order, is_load_of, loads_of, ranges_of
+from tvm_tile.graph.expression import Expression, block_ranges, is_in_order, is_load_of, loads_of
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.tensor_cores.work import operations
 
@@ -61,7 +61,7 @@ def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
     loads = loads_of(store.value, sums)
     if not loads or len(loads[0].indices) != len(variables):
         return None
-    ranges = ranges_of(block)
+    ranges = block_ranges(block)
     found = [
         [_shift(index, var, ranges) for index, var in zip(load.indices, variables, strict=True)]
         for load in loads

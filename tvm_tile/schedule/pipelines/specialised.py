@@ -33,7 +33,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
-from tvm_tile.schedule.threads import launched
+from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 from tvm_tile.tile.product import Product
 from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, WARPGROUP, WarpgroupTile
@@ -148,7 +148,7 @@ def launch(
     product: Product, boxes: tuple[Boxes, Boxes], tile: PersistentTile, limits: Limits
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
-    number, rank, thread = launched(tile.grid, tile.block_size, tile.splits)
+    number, rank, thread = begin_kernel(tile.grid, tile.block_size, tile.splits)
     return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, number, thread)
 
 

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression, is_load_of, loads_of, ranges_of, substituted
+from tvm_tile.graph.expression import Expression, block_ranges, is_load_of, loads_of, substituted
 from tvm_tile.graph.tile_graph import AffineIndex, Operator, element_size
 
 
@@ -112,7 +112,7 @@ def fused_epilogue(
     store = output.body
     if not isinstance(store, tirx.BufferStore):
         return None
-    ranges = ranges_of(output)
+    ranges = block_ranges(output)
     sums = reduction.body.buffer
     halves = _in_halves(store.value, sums, ranges) if of_halves else None
     value, given, halved = halves or (store.value, (sums,), None)
