@@ -11,7 +11,7 @@ from tvm import sym, tirx
 from tvm.script import tirx as T
 
 from tvm_tile.build.integer_extrema import add_behind_extrema
-from tvm_tile.schedule.guards import substituted
+from tvm_tile.graph.expression import substituted
 
 
 @T.prim_func(private=True, s_tir=True)
@@ -57,5 +57,5 @@ def test_places_stay_the_same(pairs: Any) -> None:
     for before, i, after, j in pairs:
         for value in range(-12, 20):
             number = tirx.IntImm("int32", value)
-            old, new = substituted(before, [(i, number)]), substituted(after, [(j, number)])
+            old, new = substituted(before, {i: number}), substituted(after, {j: number})
             assert int(simplify(old)) == int(simplify(new))
