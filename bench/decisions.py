@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.compare.collect import Collection
+from bench.compare.command import add_process_arguments
 from bench.compare.record import Compiled, Kernel, Key, plain_name
 from bench.compare.trees import ROOT, measures, working
 from bench.workload import Workload
@@ -27,10 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them to a parser; the filters of workloads are not among them."""
     parser.add_argument("--devices", default=",".join(DEVICES), help="records: A,B,...")
     parser.add_argument("--update", action="store_true", help="rewrite the texts that differ")
-    parser.add_argument(
-        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at once"
-    )
-    parser.add_argument("--limit-s", type=float, default=900.0, help="for one workload")
+    add_process_arguments(parser)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the texts")
 
 

@@ -43,12 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("changed", "all"),
         help="on a GPU: measure, too, what is other code at the second commit, or all",
     )
+    add_process_arguments(parser)
+    parser.add_argument("--afresh", action="store_true", help="use no results of earlier runs")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for what it writes")
+
+
+def add_process_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how many processes compile at once, and for how long."""
     parser.add_argument(
         "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes at once"
     )
     parser.add_argument("--limit-s", type=float, default=900.0, help="for one workload")
-    parser.add_argument("--afresh", action="store_true", help="use no results of earlier runs")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for what it writes")
 
 
 def run(arguments: argparse.Namespace, workloads: Sequence[Workload]) -> int:

@@ -59,7 +59,7 @@ def origins(product: Product, tile: WarpgroupTile, loops: Loops) -> Iterator[Pla
         if tile.splits > 1:
             shared: list[Place] = []
             for rank in range(tile.splits):
-                PersistentBlock(product, boxes, tile, {}, rank, block + rank).for_tiles(
+                PersistentBlock(product, boxes, tile, {}, rank, block + rank, 0).for_tiles(
                     shared.append
                 )
             assert all(origin == shared[0] for origin in shared)
@@ -67,7 +67,7 @@ def origins(product: Product, tile: WarpgroupTile, loops: Loops) -> Iterator[Pla
             continue
         for turn in itertools.count():
             loops.turn, found = turn, []
-            PersistentBlock(product, boxes, tile, {}, 0, block).for_tiles(found.append)
+            PersistentBlock(product, boxes, tile, {}, 0, block, 0).for_tiles(found.append)
             if turn >= loops.turns:
                 break
             yield from found
@@ -127,7 +127,7 @@ def test_every_summand_is_met_once(operator: Operator, loops: Loops) -> None:
         met: Counter[tuple[int, ...]] = Counter()
         boxes = boxes_of(product, tile)
         for rank in range(tile.splits):
-            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank).own_chunks()
+            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank, 0).own_chunks()
             for chunk in range(count):
                 place = chunk_place(product, tile.depth, first + chunk)
                 met[values((*product.steps, product.depth), place)] += 1

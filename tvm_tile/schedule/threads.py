@@ -130,6 +130,12 @@ def memory_of(block: int, memory: Any, name: str) -> Any:
     return ib.decl_buffer(memory.ty.shape, dtype, data=pointer, scope="shared")
 
 
+def wait_for_cluster() -> None:
+    """Wait for all threads of all blocks of the cluster; each warp's come together again."""
+    ib.evaluate(T.cuda.warp_sync())
+    ib.evaluate(T.cuda.cluster_sync())
+
+
 class BoundLoops:
     """Loops bound to threads, as :class:`Threads` says; their blocks are in no clusters.
 

@@ -14,7 +14,7 @@ from tvm_tile.schedule.decode.find import DecodeMatch
 from tvm_tile.schedule.decode.places import Places
 from tvm_tile.schedule.decode.worker import Memory, registers
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import memory_of
+from tvm_tile.schedule.threads import memory_of, wait_for_cluster
 from tvm_tile.tile.decode import DecodeTile
 
 _LOG2_E = 1 / math.log(2)
@@ -65,9 +65,9 @@ class Merging:
                         ib.buffer_store(own, merged[1], [count + row])
                         ib.buffer_store(own, merged[2], [count + self._rows + row])
         if tile.splits > 1:
-            _wait_for_cluster()
+            _meet_across_blocks()
             self._merge_blocks()
-            _wait_for_cluster()
+            _meet_across_blocks()
 
     def _merged_workers(self, row: Any, column: Any) -> Any:
         """The sum, the maximum, and the sum of weights, of all workers of the block: registers."""
@@ -118,10 +118,9 @@ class Merging:
         ib.buffer_store(output, value, indices)
 
 
-def _wait_for_cluster() -> None:
+def _meet_across_blocks() -> None:
     """Wait for all threads of all blocks of the cluster; no load or store moves past it."""
-    ib.evaluate(T.cuda.warp_sync())
-    ib.evaluate(T.cuda.cluster_sync())
+    wait_for_cluster()
     ib.evaluate(T.cuda.warp_sync())
 
 

@@ -22,28 +22,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.pipelines.specialised import PersistentBlock, PersistentTile
+from tvm_tile.schedule.pipelines.specialised import PersistentBlock
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.schedule.threads import memory_of
+from tvm_tile.schedule.threads import memory_of, wait_for_cluster
 from tvm_tile.tile.sum_layout import QUAD
-from tvm_tile.tile.warpgroup_tile import WARPGROUP
+from tvm_tile.tile.warpgroup_tile import WARPGROUP, RingTile
 
 
-def _wait_for_cluster() -> None:
-    """Wait for all threads of all blocks of the cluster; each warp's come together again."""
-    ib.evaluate(T.cuda.warp_sync())
-    ib.evaluate(T.cuda.cluster_sync())
-
-
-def stay(tile: PersistentTile) -> None:
+def stay(tile: RingTile) -> None:
     """Wait, for threads that add nothing, as :func:`store_totals` does, where a sum is split."""
     if tile.splits > 1:
-        _wait_for_cluster()
-        _wait_for_cluster()
+        wait_for_cluster()
+        wait_for_cluster()
 
 
 def store_totals(
@@ -61,7 +54,7 @@ def store_totals(
         origin: first values of the tile's axes.
     """
     tile = block.tile
-    _wait_for_cluster()
+    wait_for_cluster()
     parts = [memory_of(number, store.memory, "part") for number in range(tile.splits)]
     rows, across = tile.store_shape[0] // tile.splits, columns // QUAD
     quads, threads = rows * across, tile.consumers * WARPGROUP
@@ -79,4 +72,4 @@ def store_totals(
                     value = part[row, column + v]
                     ib.buffer_store(totals, value if number == 0 else totals[v] + value, [v])
             store.quad(lambda v: totals[v], column, {**origin, **place})
-    _wait_for_cluster()
+    wait_for_cluster()

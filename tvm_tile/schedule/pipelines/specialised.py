@@ -34,12 +34,10 @@ from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, WARPGROUP, RingTile
 
 _LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
-PersistentTile = WarpgroupTile | CodedWarpgroupTile
 Boxes = tuple[Sequence[Axis], Sequence[int]]
 """Axes, and the extent of a tile along each."""
 
@@ -60,11 +58,11 @@ class PersistentBlock:
 
     product: Product
     boxes: tuple[Boxes, Boxes]
-    tile: PersistentTile
+    tile: RingTile
     limits: Limits
     rank: Any
     number: Any
-    thread: Any = None
+    thread: Any
 
     def stages(self) -> Any:
         """Shared memory for a tile's stages, and behind them for what its sums go out through.
@@ -145,7 +143,7 @@ class PersistentBlock:
 
 
 def launch(
-    product: Product, boxes: tuple[Boxes, Boxes], tile: PersistentTile, limits: Limits
+    product: Product, boxes: tuple[Boxes, Boxes], tile: RingTile, limits: Limits
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
     number, rank, thread = begin_kernel(tile.grid, tile.block_size, tile.splits)
