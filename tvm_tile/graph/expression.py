@@ -117,6 +117,15 @@ def uses(tree: Any, variables: Sequence[Any]) -> bool:
     return tvm_ffi.structural_walk(tree, (tirx.Var, visit)) is not None
 
 
+def with_simple_indices(value: Any, ranges: sym.Analyzer) -> Any:
+    """An expression, the indices of whose loads are simplified by what is known of variables."""
+
+    def load(node: ir.TensorLoad) -> Any:
+        return tirx.BufferLoad(node.source, [ranges.simplify(index) for index in node.indices])
+
+    return tvm_ffi.structural_map(value, (ir.TensorLoad, load), order="post")
+
+
 def block_ranges(block: SBlock) -> sym.Analyzer:
     """An analyzer that knows through what the variables of a block run."""
     ranges = sym.Analyzer()

@@ -27,6 +27,7 @@ from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
+from tvm_tile.graph.expression import with_simple_indices
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows, turn_tensors
@@ -153,14 +154,11 @@ def _simplified(func: tirx.PrimFunc) -> tirx.PrimFunc:
             if int(v.dom.extent) > 1:  # others would be numbers, which tell no rows apart
                 ranges.bind(v.var, v.dom)
 
-        def load(old: ir.TensorLoad) -> Any:
-            return tirx.BufferLoad(old.source, [ranges.simplify(index) for index in old.indices])
-
         def region(old: Any) -> Any:
             places = [(ranges.simplify(r.min), ranges.simplify(r.extent)) for r in old.region]
             return tirx.BufferRegion(old.source, [ir.Range.from_min_extent(*p) for p in places])
 
-        value = tvm_ffi.structural_map(node.body.value, (ir.TensorLoad, load), order="post")
+        value = with_simple_indices(node.body.value, ranges)
         indices = [ranges.simplify(index) for index in node.body.indices]
         body = tirx.BufferStore(node.body.buffer, value, indices)
         reads, writes = ([region(r) for r in regions] for regions in (node.reads, node.writes))

@@ -142,9 +142,18 @@ def connect(first: Operator, second: Operator) -> Chain | None:
     weights = replace(handed[0].tensor, dtype=others[0].tensor.dtype)
     reads = (replace(handed[0], tensor=weights, is_computed=False), others[0])
     left, right = find_product(first), find_product(replace(second, reads=reads))
-    if left is None or right is None or not _are_linked(left, right):
+    if left is None or right is None or not left.left.free:
         return None
-    return Chain(left, right)
+    rows = max(left.left.free, key=lambda axis: axis.extent)
+    left, right = (_along(product, rows) for product in (left, right))
+    return Chain(left, right) if _are_linked(left, right) else None
+
+
+def _along(product: Product, rows: Axis) -> Product:
+    """A product whose left operand's other axes are its batch's: each makes rows of its own."""
+    others = tuple(axis for axis in product.left.free if axis != rows)
+    left = replace(product.left, free=tuple(axis for axis in product.left.free if axis == rows))
+    return replace(product, left=left, batch=(*others, *product.batch))
 
 
 def with_axes_of(first: Operator, second: Operator) -> Operator | None:
@@ -226,9 +235,9 @@ def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile
 
 
 def _can_be_copied(chain: Chain) -> bool:
-    """Whether queries and keys lie with their depth contiguous, and values with their columns."""
+    """Whether queries lie with their depth contiguous, and the copy engine takes all operands."""
     first, values = chain.first, chain.second.right
-    if not first.left.is_depth_major or not first.right.is_depth_major or values.is_depth_major:
+    if not first.left.is_depth_major:
         return False
     keys = replace(chain.keys, extent=LINE)  # ragged keys are masked
     own = all(is_copyable(operand, first.depth) for operand in (first.left, first.right))
@@ -242,9 +251,12 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
     columns = -(-chain.second.right.extent // 8) * 8
     if max(depth, columns) > _WIDEST:
         return
-    widest = min(_MOST_KEYS, -(-keys // _KEY_STEP) * _KEY_STEP)
-    for consumers, step in itertools.product(_CONSUMERS, range(_KEY_STEP, widest + 1, _KEY_STEP)):
-        if -(-keys // step) == -(-keys // (step - _KEY_STEP)) if step > _KEY_STEP else False:
+    # Where keys are contiguous they are copied by lines.
+    is_by_lines = not chain.first.right.is_depth_major or chain.second.right.is_depth_major
+    least = line if is_by_lines else _KEY_STEP
+    widest = min(_MOST_KEYS, -(-keys // least) * least)
+    for consumers, step in itertools.product(_CONSUMERS, range(least, widest + 1, least)):
+        if -(-keys // step) == -(-keys // (step - least)) if step > least else False:
             continue  # a smaller one takes as many steps
         if consumers > 1 and rows <= ROWS * (consumers - 1):
             continue

@@ -1,10 +1,15 @@
-"""Find a product, a softmax along its rows, and a product with the weights, in a fused function.
+"""Find a product, perhaps a softmax along its rows, and a product with what it makes.
 
-Once everything spatial is inlined, with ``g`` element-wise, it is::
+Once everything spatial of a fused function is inlined, with ``g`` element-wise, it is attention::
 
     S[i, k] += Q[i, d] * K[k, d]
     m[i] = max(m[i], g(S[i, k]));  l[i] += exp(g(S[i, k]) - m[i])
     O[i, n] += exp(g(S[i, k]) - m[i]) / l[i] * V[k, n]
+
+or, without a softmax, a feed-forward, whose hidden values are called keys here, too::
+
+    S[i, k] += Q[i, d] * K[k, d]
+    O[i, n] += g(S[i, k]) * V[k, n]
 """
 
 from __future__ import annotations
@@ -15,10 +20,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import loads_of, substituted, summand
+from tvm_tile.graph.expression import loads_of, substituted, summand, with_simple_indices
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Axis, Operator, element_size
@@ -34,12 +39,12 @@ from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_regis
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 
-# Reductions: two products, a softmax's maximum and sum; whether a row has anything at all.
-_SOFTMAX, _SAFE_SOFTMAX = 4, 5
+# Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
+_REDUCTIONS = (2, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class SoftmaxForm:
+class ProductsForm:
     """The parts of such a function.
 
     Attributes:
@@ -69,9 +74,9 @@ class SoftmaxForm:
         return is_along_rows(keys, self.between)
 
 
-def read_softmax(func: tirx.PrimFunc, reductions: int) -> SoftmaxForm | None:
+def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
     """The parts of a function of so many reductions; ``None`` if it has others, or more."""
-    if reductions not in (_SOFTMAX, _SAFE_SOFTMAX):
+    if reductions not in _REDUCTIONS:
         return None
     sch, form = inlined(func, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
@@ -83,20 +88,30 @@ def read_softmax(func: tirx.PrimFunc, reductions: int) -> SoftmaxForm | None:
     if not operators or factors is None:
         return None
     weight, values = factors
+    weight = with_simple_indices(weight, _short_sums(blocks[-1]))
     first, *others = operators
     names = {str(made.name), str(values.source.name)}
     reads = tuple(read for read in others[-1].reads if read.tensor.name in names)
     last = dataclasses.replace(others[-1], reads=reads)
     named = [with_axes_of(first, operator) for operator in (*others, last)]
-    *between, second = (op for op in named if op is not None)
-    if len(between) + 1 < len(named):
+    if any(operator is None for operator in named):
         return None
+    *between, second = (operator for operator in named if operator is not None)
     weights = read_weights(blocks[1:-1], weight, made, first)
     epilogue = epilogue_of(sch, form, blocks[-1], second)
     if weights is None or epilogue is None:
         return None
     ends = blocks[0], first, values, blocks[-1], second
-    return SoftmaxForm(*ends, tuple(between), weights, epilogue, list(sch.mod["main"].params))
+    return ProductsForm(*ends, tuple(between), weights, epilogue, list(sch.mod["main"].params))
+
+
+def _short_sums(block: SBlock) -> sym.Analyzer:
+    """An analyzer that knows the axes that a product sums one value of: a window of 1 x 1."""
+    ranges = sym.Analyzer()
+    for v in block.iter_vars:
+        if v.iter_type == tirx.IterVar.CommReduce and int(v.dom.extent) == 1:
+            ranges.bind(v.var, v.dom)
+    return ranges
 
 
 def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
@@ -115,7 +130,7 @@ def _factors(block: SBlock, scores: Any) -> tuple[Any, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMatch:
-    """A function that computes a chain of two products with a softmax in between.
+    """A function that computes a chain of two products, perhaps with a softmax in between.
 
     Attributes:
         chain: the products; their operands are parameters.
@@ -154,7 +169,7 @@ def find_chain(task: Task) -> AttentionMatch | None:
     plain = without_limit(task.func)
     if plain is None:
         return None
-    form = read_softmax(plain.func, len(task.graph.reductions))
+    form = read_products(plain.func, len(task.graph.reductions))
     found = None if form is None else _chain(form)
     if form is None or found is None:
         return None
@@ -182,12 +197,12 @@ def _ends_with_keys(chain: Chain) -> bool:
     return len(own) == 1 and own[0].terms == ((name, 1),) and not own[0].offset
 
 
-def _chain(form: SoftmaxForm) -> tuple[Chain, Weights] | None:
+def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
     """The products, and what becomes of a score within the mask's band."""
     chain, weights = connect(form.first, form.second), form.weights
     if chain is None or not is_sum_of_products(form.scores) or not form.is_along(chain.keys):
         return None
-    mask = find_mask(chain, weights)
+    mask = None if weights.lowest is None else find_mask(chain, weights)
     if mask is not None:
         band, value = mask
         chain = dataclasses.replace(chain, band=band)

@@ -1,4 +1,7 @@
-"""Rows of scores in registers, as they become weights: a softmax that runs along."""
+"""Rows of scores in registers, as they become weights: each by itself, or by a softmax of its row.
+
+The softmax runs along with the tiles of keys that come one after the other.
+"""
 
 from __future__ import annotations
 
@@ -69,10 +72,97 @@ class HeldScores(Protocol):
         ...
 
 
-class RunningSoftmax:
-    """The scores of one thread, while its code is written.
+def begin_rows(
+    found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any], slope: float | None
+) -> Rows:
+    """What makes weights of scores, as the two products have it.
 
-    A softmax keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,
+    Args:
+        found: the two products, and what becomes of a score.
+        held: what the thread has of them.
+        buffers: name of a parameter -> the buffer that stands for it.
+        slope: of :class:`RunningSoftmax`.
+    """
+    if found.weights.lowest is None:
+        return Rows(found, held, buffers)
+    return RunningSoftmax(found, held, buffers, slope, found.weights.lowest)
+
+
+class Rows:
+    """The scores of one thread, while its code is written; each makes its weight by itself.
+
+    Args:
+        found: the two products, and what becomes of a score.
+        held: what the thread has of them.
+        buffers: name of a parameter -> the buffer that stands for it.
+    """
+
+    # What a key that is behind the last one, or outside of the band, has in place of its score.
+    _outside = 0.0
+
+    def __init__(
+        self, found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any]
+    ) -> None:
+        self._chain, self._weights = found.chain, found.weights
+        self._count = found.key_count
+        self._held, self._buffers = held, buffers
+
+    def start(self) -> None:
+        """Begin with no keys."""
+
+    def weigh(self, origin: Place, first: Any) -> None:
+        """Make weights of the scores of the tile that begins with key ``first``."""
+        self._evaluate(origin, first)
+        self._hide(origin, first)
+
+    def scale(self) -> None:
+        """Scale what was added up so far to what the last tile's weights are relative to."""
+
+    def finish(self) -> None:
+        """Scale what was added up of all keys."""
+
+    def _evaluate(self, origin: Place, first: Any) -> None:
+        """Put elements in place of scores."""
+        held, scores = self._held, self._held.scores
+        for i, row, key in held.elements():
+            place = self._place(origin, row, first + key)
+            value = self._weights.element.at(place, [scores[i]], self._buffers)
+            ib.buffer_store(scores, value, [i])
+
+    def _hide(self, origin: Place, first: Any) -> None:
+        """Give no weight to keys behind the last one, and outside of the band.
+
+        Most tiles have no such key for any of the rows that take this choice together.
+        """
+        held, band = self._held, self._chain.band
+        extent, keys = self._count, held.keys
+        is_even = isinstance(extent, int) and extent % keys == 0
+        (axis,) = self._chain.first.left.free
+        diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
+        reached = [] if is_even else [first > extent - keys]
+        reached += band.crosses(diagonal, held.span, keys)
+        if not reached:
+            return
+        outside = tirx.const(self._outside, "float32")
+        with ib.If(functools.reduce(tirx.Or, reached)), ib.Then():
+            for i, row, key in held.elements():
+                own = diagonal + key - (held.row(row) - held.first)
+                kept = [] if is_even else [first + key < extent]
+                kept += band.holds(own)
+                value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
+                ib.buffer_store(held.scores, value, [i])
+
+    def _place(self, origin: Place, row: int, key: Any) -> Place:
+        """The place to load from: where a ragged tile ends, the last one there is."""
+        (rows,), keys = self._chain.first.left.free, self._chain.keys
+        own = _within(origin[rows.name] + self._held.row(row), rows.extent, self._held.block_rows)
+        return {**origin, rows.name: own, keys.name: _within(key, keys.extent, self._held.keys)}
+
+
+class RunningSoftmax(Rows):
+    """The same, where weights are the softmax of a row's scores.
+
+    It keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,
     what has been added up is scaled: ``exp(x - m) == exp(x - m') * exp(m' - m)``.
 
     Args:
@@ -82,7 +172,11 @@ class RunningSoftmax:
         slope: a factor that makes an element of a score, if the exponent is to be one
             multiplication and one addition of the score itself, which then must be small enough
             that the product is finite; ``None``: elements are evaluated first.
+        lowest: what the maximum of a row starts at.
     """
+
+    # Less than the lowest number, which is all that a masked row may have.
+    _outside = -math.inf
 
     def __init__(
         self,
@@ -90,19 +184,18 @@ class RunningSoftmax:
         held: HeldScores,
         buffers: Mapping[str, Any],
         slope: float | None,
+        lowest: float,
     ) -> None:
-        self._chain, self._weights = found.chain, found.weights
-        self._count = found.key_count
-        self._held, self._buffers = held, buffers
+        super().__init__(found, held, buffers)
         self._most, self._total, self._scale, self._next = (
             ib.alloc_buffer((held.rows,), "float32", scope="local") for _ in range(4)
         )
-        self._slope = slope
+        self._slope, self._lowest = slope, lowest
 
     def start(self) -> None:
         """Begin with no keys: the lowest maximum, and sums of zero."""
         # The first tile may have no key for a row: its maximum, times the slope, is a number yet.
-        lowest = self._weights.lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
+        lowest = self._lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
         for row in range(self._held.rows):
             ib.buffer_store(self._most, tirx.const(lowest, "float32"), [row])
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
@@ -110,7 +203,10 @@ class RunningSoftmax:
     def weigh(self, origin: Place, first: Any) -> None:
         """Make weights of the scores of the tile that begins with key ``first``."""
         held, scores = self._held, self._held.scores
-        self._evaluate(origin, first)
+        if self._slope is None:
+            self._evaluate(origin, first)
+        self._hide(origin, first)
+        self._find_largest()
         slope = tirx.const(_LOG2_E * (self._slope or 1.0), "float32")
         for row in held.exchange(self._next, "max"):
             held.exponential(self._scale, row, (self._most[row] - self._next[row]) * slope)
@@ -127,49 +223,13 @@ class RunningSoftmax:
             held.exponential(scores, i, power)
             ib.buffer_store(self._total, self._total[row] + scores[i], [row])
 
-    def _evaluate(self, origin: Place, first: Any) -> None:
-        """Put elements in place of scores, and find the largest of each row so far."""
-        held, scores = self._held, self._held.scores
-        if self._slope is None:
-            for i, row, key in held.elements():
-                place = self._place(origin, row, first + key)
-                value = self._weights.element.at(place, [scores[i]], self._buffers)
-                ib.buffer_store(scores, value, [i])
-        self._hide(origin, first)
+    def _find_largest(self) -> None:
+        """Find the largest element of each row so far."""
+        held = self._held
         for row in range(held.rows):
             ib.buffer_store(self._next, self._most[row], [row])
         for i, row, _ in held.elements():
-            ib.buffer_store(self._next, ib.max(self._next[row], scores[i]), [row])
-
-    def _hide(self, origin: Place, first: Any) -> None:
-        """Give no weight to keys behind the last one, and outside of the band.
-
-        Most tiles have no such key for any of the rows that take this choice together.
-        """
-        held, band = self._held, self._chain.band
-        extent, keys = self._count, held.keys
-        is_even = isinstance(extent, int) and extent % keys == 0
-        (axis,) = self._chain.first.left.free
-        diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
-        reached = [] if is_even else [first > extent - keys]
-        reached += band.crosses(diagonal, held.span, keys)
-        if not reached:
-            return
-        # Less than the lowest number, which is all that a masked row may have.
-        outside = tirx.const(-math.inf, "float32")
-        with ib.If(functools.reduce(tirx.Or, reached)), ib.Then():
-            for i, row, key in held.elements():
-                own = diagonal + key - (held.row(row) - held.first)
-                kept = [] if is_even else [first + key < extent]
-                kept += band.holds(own)
-                value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
-                ib.buffer_store(held.scores, value, [i])
-
-    def _place(self, origin: Place, row: int, key: Any) -> Place:
-        """The place to load from: where a ragged tile ends, the last one there is."""
-        (rows,), keys = self._chain.first.left.free, self._chain.keys
-        own = _within(origin[rows.name] + self._held.row(row), rows.extent, self._held.block_rows)
-        return {**origin, rows.name: own, keys.name: _within(key, keys.extent, self._held.keys)}
+            ib.buffer_store(self._next, ib.max(self._next[row], held.scores[i]), [row])
 
     def scale(self) -> None:
         """Scale what was added up so far, as if it were weighed by the new maximum."""

@@ -34,13 +34,15 @@ class Weights:
     """What becomes of scores: before the second product, and behind it.
 
     Attributes:
-        element: a score, scaled and masked, in float32; the score is given.
-        lowest: what the maximum of a row starts at.
+        element: a score, scaled and masked, or whatever else becomes of it by itself, in float32;
+            the score is given.
+        lowest: what the maximum of a row starts at; ``None`` where there is no softmax, and a
+            score's element is its weight.
         is_safe: whether a row all of whose elements are minus infinity has weights of zero.
     """
 
     element: Expression
-    lowest: float
+    lowest: float | None
     is_safe: bool = False
 
     @property
@@ -62,7 +64,7 @@ def read_weights(
 
     Args:
         between: the maximum and the sum of a softmax's rows, perhaps with a flag whether
-            any element of the row is not minus infinity.
+            any element of the row is not minus infinity; or nothing.
         weight: the factor, an expression of scores and of what ``between`` writes.
         scores: the first product's output.
         first: that product.
@@ -74,6 +76,19 @@ def read_weights(
     axes = {var: AffineIndex(own.terms[:1]) for var, own in pairs if own.terms}
     if not all(isinstance(var, tirx.Var) for var in axes):
         return None
+    softmax = _softmax(between, weight, scores) if between else (weight, None, False)
+    if softmax is None:
+        return None
+    value, lowest, is_safe = softmax
+    given = tirx.decl_buffer(scores.ty.shape, "float32", str(scores.name))
+    element = Expression(_in_float32(value, scores, given), axes, (given,))
+    return Weights(element, lowest, is_safe)
+
+
+def _softmax(
+    between: Sequence[SBlock], weight: Any, scores: Any
+) -> tuple[Any, float, bool] | None:
+    """What a softmax weighs, where its maxima start, and whether rows of nothing weigh nothing."""
     flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
     sums = [block for block in between if block not in flags]
     if len(sums) != 2 or len(flags) > 1:
@@ -93,10 +108,7 @@ def read_weights(
     if any(other is None or not _is_same_score(value, other, scores) for other in others):
         return None
     # From minus infinity, which is where maxima start, the difference to itself is no number.
-    start = max(lowest, -_HIGHEST)
-    given = tirx.decl_buffer(scores.ty.shape, "float32", str(scores.name))
-    element = Expression(_in_float32(value, scores, given), axes, (given,))
-    return Weights(element, start, is_safe)
+    return value, max(lowest, -_HIGHEST), is_safe
 
 
 def _unless_lowest(weight: Any, most: Any) -> Any | None:
@@ -175,29 +187,34 @@ def _in_float32(expr: Any, scores: Any, given: Any) -> Any:
     any more.
     """
 
-    def load(node: ir.TensorLoad) -> Any:
-        return tirx.BufferLoad(given, list(node.indices)) if is_load_of(node, scores) else node
-
     def visit(node: Any) -> Any:
-        if not _is_float(node):
-            return tirx.Cast("float32", inner(node))
-        if isinstance(node, ir.TensorLoad):
-            return _float32(load(node))
-        if isinstance(node, tirx.Cast):
+        if isinstance(node, ir.TensorLoad) and is_load_of(node, scores):
+            return tirx.BufferLoad(given, list(node.indices))
+        if isinstance(node, tirx.Cast) and _is_float(node):
             return visit(node.value)
         if isinstance(node, tirx.FloatImm):
             return tirx.const(float(node.value), "float32")
-        if isinstance(node, _ARITHMETIC):
+        if isinstance(node, _ARITHMETIC) and _is_float(node):
             return type(node)(visit(node.a), visit(node.b))
-        if isinstance(node, tirx.Select):
-            return tirx.Select(
-                inner(node.condition), visit(node.true_value), visit(node.false_value)
-            )
-        assert isinstance(node, ir.Call), node
-        return ir.Call(node.op, [visit(arg) for arg in node.args], ret_ty=ir.PrimType("float32"))
+        if isinstance(node, tirx.Select) and _is_float(node):
+            choice = inner(node.condition)
+            return tirx.Select(choice, visit(node.true_value), visit(node.false_value))
+        if isinstance(node, ir.Call) and _is_float(node):
+            args = [visit(arg) if _is_float(arg) else inner(arg) for arg in node.args]
+            return ir.Call(node.op, args, ret_ty=ir.PrimType("float32"))
+        return _float32(inner(node))
 
     def inner(node: Any) -> Any:
-        """A condition, an integer: as they are."""
+        """Whatever is of another type, such as a condition: as it is, of the scores as these
+        would be handed on."""
+
+        def load(node: ir.TensorLoad) -> Any:
+            if not is_load_of(node, scores):
+                return node
+            own = tirx.BufferLoad(given, list(node.indices))
+            dtype = str(node.ty.dtype)
+            return own if dtype == "float32" else tirx.Cast(dtype, own)
+
         return tvm_ffi.structural_map(node, [(ir.TensorLoad, load)], order="post")
 
     return visit(expr)

@@ -41,7 +41,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.rows import RunningSoftmax
+from tvm_tile.schedule.attention.rows import begin_rows
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
@@ -112,14 +112,16 @@ def bound(value: Any) -> Any:
 
 
 def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
-    """The function of a chain of two products with a softmax in between."""
+    """The function of a chain of two products, perhaps with a softmax in between."""
     chain = found.chain
     first, second = chain.first, chain.second
     line = LINE // first.left.tensor.element_size
     lines, width = tile.depth // line, -(-tile.columns // line) * line
     keys_start = lines * tile.rows * LINE
     values_start = keys_start + lines * tile.keys * LINE
-    values = TmaChunks(second.right, (width,), values_start, chain.keys, tile.keys)
+    # With the keys contiguous a chunk is a line deep.
+    deep = line if second.right.is_depth_major else tile.keys
+    values = TmaChunks(second.right, (width,), values_start, chain.keys, deep)
     sides = (
         TmaChunks(first.left, (tile.rows,), 0, first.depth, line),
         TmaChunks(first.right, (tile.keys,), keys_start, first.depth, line),
@@ -134,7 +136,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         # Launches ask for more than the static limit only where this buffer exceeds it alone.
         size = max(tile.ring_bytes, STATIC_SHARED_LIMIT + 1)
         data = ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
-        stage_bytes = values_start - keys_start + values.size
+        stage_bytes = values_start - keys_start + tile.keys // deep * values.size
         stages = (1, 0), (tile.stages, stage_bytes), (tile.stages, stage_bytes)
         rings = [make_ring(data, *own, tile.consumers, thread) for own in stages]
         ib.evaluate(T.cuda.cta_sync())
@@ -165,9 +167,13 @@ def _produce(kernel: _ChainKernel) -> None:
 
     def lines(place: Place) -> list[Place]:
         """The chunks of the first product's whole depth."""
-        chunk = kernel.sides[_KEYS].chunk
-        starts = range(0, tile.depth, chunk)
+        starts = range(0, tile.depth, kernel.sides[_KEYS].chunk)
         return [{**place, chain.first.depth.name: tirx.const(start)} for start in starts]
+
+    def values(place: Place) -> list[Place]:
+        """The chunks of a tile of values."""
+        first, starts = place[chain.keys.name], range(0, tile.keys, kernel.sides[_VALUES].chunk)
+        return [{**place, chain.keys.name: first + start if start else first} for start in starts]
 
     def item(origin: Place) -> None:
         """Copy everything that an item needs."""
@@ -176,7 +182,7 @@ def _produce(kernel: _ChainKernel) -> None:
         with ib.serial(count) as step:
             place = {**origin, chain.keys.name: (first + step) * tile.keys}
             fill(_KEYS, *lines(place))
-            fill(_VALUES, place)
+            fill(_VALUES, *values(place))
 
     with ib.If(kernel.thread == 0), ib.Then():
         turns = [Turn(ring) for ring in kernel.rings]
@@ -192,11 +198,12 @@ class _Consumer:
         self.thread = ib.Bind(kernel.thread - WARPGROUP)
         self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
         # With scores of half precision the exponent is one multiplication and one addition.
-        self.rows = RunningSoftmax(found, self.held, buffers, found.weights.slope)
+        self.rows = begin_rows(found, self.held, buffers, found.weights.slope)
         self.turns = [Turn(ring) for ring in kernel.rings]
         dtypes = (found.chain.first.left.tensor.dtype,) * 2
-        self.scoring = Instruction(tile.keys, dtypes, (False, False))
-        self.adding = Instruction(tile.columns, dtypes, (True,))
+        _, keys, values = kernel.sides
+        self.scoring = Instruction(tile.keys, dtypes, (False, keys.is_transposed))
+        self.adding = Instruction(tile.columns, dtypes, (values.is_transposed,))
         start = ib.Bind(T.cuda.cvta_generic_to_shared(kernel.rings[_LEFT].data.ptr_to([0])))
         first_rows = self.thread // WARPGROUP * 64, tirx.const(0), tirx.const(0)
         self.left, self.keys, self.values = (
@@ -221,20 +228,22 @@ class _Consumer:
             for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
                 line, within = divmod(step, _LINE_STEPS)
                 own, others = (
-                    line * rows * LINE // 16 + within * kernel.sides[_LEFT].instruction_depth
-                    for rows in (tile.rows, tile.keys)
+                    line * rows * LINE // 16 + within * side.instruction_depth
+                    for rows, side in zip((tile.rows, tile.keys), kernel.sides, strict=False)
                 )
                 left = [self.left + T.uint64(own)]
                 self.scoring.add(self.held.scores, 0, left, keys + T.uint64(others), step > 0)
 
     def add(self, is_first: Any) -> None:
         """Begin to add weights times values of the tile whose turn it is, as a group."""
-        kernel, tile = self.kernel, self.tile
+        tile, side = self.tile, self.kernel.sides[_VALUES]
         values = ib.Bind(self.values + self.turns[_VALUES].moved)
         with group(self.held.sums, self.held.packed):
             for step in range(tile.keys // _DEPTH):
                 own = [self.held.packed[step * 4 + i] for i in range(4)]
-                others = values + T.uint64(step * kernel.sides[_VALUES].instruction_depth)
+                line, within = divmod(step, side.chunk // _DEPTH)
+                at = line * side.size // 16 + within * side.instruction_depth
+                others = values + T.uint64(at)
                 adds = tirx.Not(is_first) if step == 0 else True
                 self.adding.add(self.held.sums, 0, own, others, adds)
 
