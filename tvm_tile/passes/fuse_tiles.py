@@ -19,6 +19,7 @@ from tvm_tile.passes.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.one_function import as_one, joined_name, outer_values
 from tvm_tile.passes.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.separate_in_place import with_blocks
+from tvm_tile.plan.warm import comparable_seconds
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
@@ -63,7 +64,7 @@ class FuseTiles:
         predict = self.predict or FirstChoices(self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod, decisions = _joined(mod, var, func, predict, self.refused or {})
+                mod, decisions = _joined(mod, var, func, predict, self.refused or {}, self.device)
                 if self.record:
                     for decision in decisions:
                         self.record(decision)
@@ -99,7 +100,12 @@ class _Site:
 
 
 def _joined(
-    mod: tvm.IRModule, var: Any, func: Any, predict: Predict, refused: Mapping[Any, str]
+    mod: tvm.IRModule,
+    var: Any,
+    func: Any,
+    predict: Predict,
+    refused: Mapping[Any, str],
+    device: Device,
 ) -> tuple[tvm.IRModule, tuple[Decision, ...]]:
     """``mod`` with the groups of one of its functions joined, and what became of every group."""
     sites, outputs = _sites(func)
@@ -122,7 +128,9 @@ def _joined(
         wiring = _wiring(members)
         if wiring not in known:
             views = [kinds[site.func] is Kind.VIEW for site in members]
-            known[wiring] = _reckoned(mod, members, _edges(members, views), predict, refused)
+            known[wiring] = _reckoned(
+                mod, members, _edges(members, views), predict, refused, device
+            )
         asked[group] = known[wiring]
         return asked[group].gain
 
@@ -145,19 +153,23 @@ def _reckoned(
     edges: tuple[Edge, ...],
     predict: Predict,
     refused: Mapping[Any, str],
+    device: Device,
 ) -> Decision:
     """The decision on functions alone and as one; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
     alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
-    apart = sum(found.seconds for found in alone if found is not None)
+    kernels = [(found.rule.name, found.seconds) for found in alone if found is not None]
     calls = _calls(members)
     joined = as_one(mod, calls, outer_values(calls))
     together = predict(joined, JOINING)
     if together is None:
+        apart = sum(seconds for _, seconds in kernels)
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
-    rule, seconds = together.rule, together.seconds
+    rule = together.rule
+    *own, seconds = comparable_seconds([*kernels, (rule.name, together.seconds)], device)
+    apart = sum(own)
     reason = refused.get(content_of(joined), "")
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"

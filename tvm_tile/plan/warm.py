@@ -10,6 +10,8 @@ What the lines were fitted to is in the device record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm_tile.device.device import Device
 
 
@@ -27,3 +29,20 @@ def warm_seconds(rule: str, seconds: float, device: Device) -> float:
         return max(times.least_seconds, seconds)
     warm = line.slope * (seconds - line.start_cycles / device.clock)
     return min(seconds, max(times.least_seconds, warm))
+
+
+def comparable_seconds(kernels: Sequence[tuple[str, float]], device: Device) -> list[float]:
+    """Times of kernels that are compared with one another as parts of a model.
+
+    Args:
+        kernels: the rule that wrote each, and what its model predicts.
+        device: that they are for.
+
+    Returns:
+        What each takes amid a model, launch included, if that is known of all of them; else what
+        the models predict, of a cold start. One kind of time is never compared with the other.
+    """
+    known = {line.rule for line in device.times.warm.lines}
+    if not all(rule in known for rule, _ in kernels):
+        return [seconds for _, seconds in kernels]
+    return [warm_seconds(rule, seconds, device) for rule, seconds in kernels]

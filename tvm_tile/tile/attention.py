@@ -149,7 +149,7 @@ def _seconds(chain: Chain, device: Device, tile: CoreTile) -> float:
 def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) -> float:
     """Cycles of a step of all ``resident`` blocks that share a multiprocessor."""
     times, warps = device.times.attention, -(-tile.block_size // device.warp_size)
-    slots, wavefronts = _slots(tile, times)
+    slots, wavefronts = _slots(chain, tile, times)
     issued = -(-resident * warps // SCHEDULERS) * slots * SCHEDULERS * device.warp_size
     together = issued / (device.lanes_per_multi_processor * times.issue_share)
     copied = tile.keys * (tile.depth + tile.columns) * chain.first.left.tensor.element_size
@@ -157,13 +157,13 @@ def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) ->
     return max(together, resident * warps * wavefronts, fill) + waiting_cycles(times, resident)
 
 
-def _slots(tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:
+def _slots(chain: Chain, tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:
     """Instructions of a thread in a step, and wavefronts of shared memory of a warp."""
     rows, keys, columns = tile.thread_rows, tile.thread_keys, tile.thread_columns
     products = rows * (keys * tile.depth + columns * tile.keys)
     loads = (rows + keys) * tile.depth / VECTOR
     loads += tile.keys * (rows / VECTOR + columns / tile.column_vector)
-    elements = rows * keys * times.weight_slots
+    elements = rows * keys * (times.weight_slots + chain.operations)
     copied = tile.keys * (tile.depth + tile.columns) / (VECTOR * tile.block_size)
     others = rows * (times.row_slots + columns) + copied * times.copy_slots
     wavefronts = loads * times.load_wavefronts + rows * keys

@@ -11,6 +11,7 @@ are scaled when the maximum grows (Milakov and Gimelshein, 2018; Dao et al., 202
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.band import EVERYWHERE, Band
+from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.product import Operand, Product, find_product
 from tvm_tile.tile.rounds import Rounds, WalkingTile, balanced
@@ -48,12 +50,14 @@ class Chain:
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
         beside: bytes of what else weights are made of, such as a mask or a bias.
+        operations: of a score, beyond those of a softmax.
     """
 
     first: Product
     second: Product
     band: Band = EVERYWHERE
     beside: int = 0
+    operations: int = 0
 
     @property
     def keys(self) -> Axis:
@@ -83,6 +87,19 @@ class Chain:
         lengths = self.band.kept_tiles((self.first.left.extent, self.keys.extent), size)
         items = len(lengths) * self.first.batches
         return Rounds(lengths, self.first.batches, min(items, most or items))
+
+    def made_cycles(self, device: Device, size: tuple[int, int], warps: int) -> float:
+        """Cycles of a multiprocessor for what becomes of a tile's scores beyond a softmax.
+
+        A scheduler issues an instruction each cycle if it has two warps or more.
+
+        Args:
+            device: that has the multiprocessor.
+            size: rows and keys of the tiles that are at work together.
+            warps: that share them.
+        """
+        slots = math.prod(size) * self.operations / device.lanes_per_multi_processor
+        return slots * max(1.0, 2 * SCHEDULERS / warps)
 
     @property
     def flops(self) -> int:
@@ -307,8 +324,9 @@ def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
     times = needed(device.times.chain, "warpgroup instructions")
     rate = matrix_rate(device, chain.first.left.tensor.dtype) / device.multi_processor_count
     multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
-    weigh = tile.rows * tile.keys * times.weight_cycles / device.clock
-    step = times.step_cycles / device.clock + norm(times.step_power, multiply, weigh)
+    weigh = tile.rows * tile.keys * times.weight_cycles
+    weigh += chain.made_cycles(device, (tile.rows, tile.keys), SCHEDULERS * tile.consumers)
+    step = times.step_cycles / device.clock + norm(times.step_power, multiply, weigh / device.clock)
     turns, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
     stream = chain.traffic / (device.read_bandwidth * times.memory_share)
     item = times.item_cycles / device.clock

@@ -167,16 +167,17 @@ _FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
 
 def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
     """Seconds of the kernel; infinity where no block fits."""
-    times, busy = _times(device), _busy_cycles(chain, device, tile)
+    times = _times(device)
 
     def step_cycles(resident: int) -> float:
+        busy = _busy_cycles(chain, device, tile, resident * tile.warps)
         return resident * busy + waiting_cycles(times, resident)
 
     return walk_seconds(chain, device, tile, times, step_cycles)
 
 
-def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
-    """Cycles of a multiprocessor that a step of one block keeps busy."""
+def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile, warps: int) -> float:
+    """Cycles of a multiprocessor of so many warps that a step of one block keeps busy."""
     times, cycle = _times(device), device.clock * device.multi_processor_count
     rate = matrix_rate(device, chain.first.left.tensor.dtype) * times.rate_share
     products = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / (rate / cycle)
@@ -189,6 +190,7 @@ def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile) -> float
         for chunk in tile.chunks[1:]
     )
     issued = (weights + copies) / device.lanes_per_multi_processor
+    issued += chain.made_cycles(device, (tile.rows, tile.keys), warps)
     fill = fill_cycles(device, tile.keys * (tile.depth + tile.columns) * _HALF)
     return norm(times.step_power, products, issued, fragments, fill)
 

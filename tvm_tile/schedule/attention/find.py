@@ -37,6 +37,7 @@ from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.work import made_operations
 from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
@@ -209,7 +210,8 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
         element = dataclasses.replace(weights.element, value=value)
         weights = dataclasses.replace(weights, element=element)
     beside = _bytes(weights.element.tensors, form.params)
-    return dataclasses.replace(chain, beside=beside), weights
+    work = made_operations(weights.element) if weights.lowest is None else 0
+    return dataclasses.replace(chain, beside=beside, operations=work), weights
 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:

@@ -100,9 +100,7 @@ class Rows:
     # What a key that is behind the last one, or outside of the band, has in place of its score.
     _outside = 0.0
 
-    def __init__(
-        self, found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any]) -> None:
         self._chain, self._weights = found.chain, found.weights
         self._count = found.key_count
         self._held, self._buffers = held, buffers

@@ -85,9 +85,7 @@ def read_weights(
     return Weights(element, lowest, is_safe)
 
 
-def _softmax(
-    between: Sequence[SBlock], weight: Any, scores: Any
-) -> tuple[Any, float, bool] | None:
+def _softmax(between: Sequence[SBlock], weight: Any, scores: Any) -> tuple[Any, float, bool] | None:
     """What a softmax weighs, where its maxima start, and whether rows of nothing weigh nothing."""
     flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
     sums = [block for block in between if block not in flags]

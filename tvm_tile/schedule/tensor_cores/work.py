@@ -7,6 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_tile.graph.expression import Expression
 from tvm_tile.graph.extract import is_choice
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.product import Product
@@ -14,6 +15,7 @@ from tvm_tile.tile.store_work import StoreWork
 from tvm_tile.tile.sum_layout import QUAD
 
 _CALL, _QUOTIENT = 16, 5  # instructions of a function, such as sigmoid's, and of a division
+_LOAD = 4  # of a load: its place, itself, a cast
 _SIMPLE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
 
 
@@ -22,6 +24,11 @@ def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     columns = product.right.free
     is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
     return StoreWork(operations(epilogue.element.value), is_wide, epilogue.read_bytes)
+
+
+def made_operations(element: Expression) -> int:
+    """About how many instructions an element between two products takes, its loads included."""
+    return operations(element.value) + _LOAD * len(element.loads)
 
 
 def operations(value: Any) -> int:
