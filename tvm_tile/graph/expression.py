@@ -54,7 +54,15 @@ class Expression:
     @property
     def names(self) -> frozenset[str]:
         """The axes that it depends on."""
-        used = (self.axes[var] for var in variables_in(self.value) if var in self.axes)
+        return self._names(variables_in(self.value))
+
+    @property
+    def names_read(self) -> frozenset[str]:
+        """The axes that its loads of parameters depend on."""
+        return self._names([var for load in self.loads for var in variables_in(load)])
+
+    def _names(self, variables: Sequence[Any]) -> frozenset[str]:
+        used = (self.axes[var] for var in variables if var in self.axes)
         return frozenset(name for index in used for name, _ in index.terms)
 
     @property

@@ -203,6 +203,8 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
     chain, weights = connect(form.first, form.second), form.weights
     if chain is None or not is_sum_of_products(form.scores) or not form.is_along(chain.keys):
         return None
+    if weights.lowest is None and chain.first.left.free[0].name in weights.element.names_read:
+        return None  # threads would load a tensor a number at a time, amid the walk
     mask = None if weights.lowest is None else find_mask(chain, weights)
     if mask is not None:
         band, value = mask
