@@ -229,4 +229,74 @@ def _slices() -> list[Case]:
     ]
 
 
-CHAIN_CASES = (*_slices(), *_sizes(), *_others(), *_causal())
+def feed_forward(activation: Body, *, turned: tuple[bool, bool] = (False, False)) -> Body:
+    """A feed-forward network; matrices that are ``turned`` have a row for each output."""
+
+    def known(value: Any) -> Any:
+        return relax.BlockBuilder.current().emit(value)
+
+    def product(x: Any, matrix: Any, bias: Any, is_turned: bool) -> Any:
+        own = known(op.permute_dims(matrix)) if is_turned else matrix
+        wide = op.matmul(x, own, out_dtype="float32")
+        return known(op.add(op.astype(wide, str(x.ty.dtype)), bias))
+
+    def body(x: Any, first: Any, before: Any, second: Any, behind: Any) -> Any:
+        hidden = known(activation(product(x, first, before, turned[0])))
+        return product(hidden, second, behind, turned[1])
+
+    return body
+
+
+def _wide_gelu(x: Any) -> Any:
+    return op.astype(op.nn.gelu(op.astype(x, "float32")), str(x.ty.dtype))
+
+
+def _hard_swish(x: Any) -> Any:
+    """Of comparisons in half precision, a quotient, and a choice of the hidden value itself."""
+    dtype = str(x.ty.dtype)
+    least, most, six = (constant(value, dtype) for value in (-3.0, 3.0, 6.0))
+    inner = op.divide(op.multiply(x, op.add(x, most)), six)
+    upper = op.where(op.greater(x, most), x, inner)
+    return op.where(op.less(x, least), constant(0.0, dtype), upper)
+
+
+def _images(x: Any, first: Any, before: Any, second: Any, behind: Any) -> Any:
+    """Convolutions of 1 x 1, channels last."""
+    options = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
+    wide = op.nn.conv2d(x, first, **options)
+    hidden = op.nn.relu(op.add(op.astype(wide, str(x.ty.dtype)), before))
+    wide = op.nn.conv2d(hidden, second, **options)
+    return op.add(op.astype(wide, str(x.ty.dtype)), behind)
+
+
+def _feed_forwards() -> list[Case]:
+    def case(
+        name: str,
+        body: Body,
+        lead: tuple[int, ...],
+        sizes: tuple[int, int, int],
+        turned: tuple[bool, bool] = (False, False),
+        dtype: str = "float16",
+    ) -> Case:
+        depth, hidden, columns = sizes
+        pairs = (depth, hidden), (hidden, columns)
+        first, second = (p[::-1] if t else p for p, t in zip(pairs, turned, strict=True))
+        shapes = ((*lead, depth), first, (hidden,), second, (columns,))
+        return Case(name, "chain", body, tuple(Input(shape, dtype) for shape in shapes))
+
+    image = ((1, 3, 70, 32), (96, 1, 1, 32), (1, 1, 1, 96), (40, 1, 1, 96), (1, 1, 1, 40))
+    leaky = feed_forward(op.nn.leakyrelu, turned=(True, False))
+    return [
+        case("feed_forward", feed_forward(op.nn.relu), (197,), (64, 256, 64)),
+        case(
+            "feed_forward_turned",
+            feed_forward(_wide_gelu, turned=(True, True)),
+            *((2, 65), (64, 136, 48), (True, True)),
+        ),
+        case("feed_forward_ragged", feed_forward(_hard_swish), (130,), (40, 72, 24)),
+        case("feed_forward_half_turned", leaky, (3, 70), (48, 200, 16), (True, False), "bfloat16"),
+        Case("feed_forward_image", "chain", _images, tuple(Input(s, "float16") for s in image)),
+    ]
+
+
+CHAIN_CASES = (*_slices(), *_sizes(), *_others(), *_causal(), *_feed_forwards())

@@ -43,13 +43,20 @@ EMULATED = (
     "77x77x80x80",
     "130x97x48x40",
     "65x129x8x8",
+    "feed_forward_turned",
+    "feed_forward_ragged",
+    "feed_forward_half_turned",
+    "feed_forward_image",
 )
 # Of each chip some.
 ON_WAVES = {
     device: EMULATED[number :: len(ROCM_DEVICES)] + ("bfloat16",) * (number % 2)
     for number, device in enumerate(ROCM_DEVICES)
 }
-BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide")
+BUILT = (
+    *("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide"),
+    *("feed_forward_turned", "feed_forward_half_turned"),
+)
 # Every case meets several devices, every device several cases.
 BUILT_FOR_WAVES = [
     (name, device)
@@ -69,6 +76,8 @@ BARRIER = re.compile(r"tvm_builtin_(cuda_cta_sync|ptx_cp_async_wait_all)\w*\(\);
 
 def of_few_heads(case: Case) -> Case:
     """What is computed depends on neither batch nor head, but for a bias and a mask."""
+    if case.name.startswith("feed_forward"):
+        return case
     few = {"biased": (1, 3), "causal_padded": (2, 1)}.get(case.name, (1, 2))
     inputs = (
         replace(entry, shape=(*map(min, entry.shape[:2], few), *entry.shape[2:]))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from chain_cases import CHAIN_CASES, attention, band, constant, kept, masked
 from emulated import arguments, built, guarded, is_intact
+from joined import joined_function
 from kernels import Case, Input, prim_functions, relative_difference, rules_of
 from test_wgmma_kernels import TENSOR_MAP, box_bytes
 from tvm import IRModule, relax
@@ -33,6 +34,7 @@ H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in CHAIN_CASES}
 SAMPLES = 3
 BUILT = ("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide")
+BUILT += ("feed_forward_turned", "feed_forward_half_turned")
 # Whose text is run on the CPU: with every kind of edge, rows without a key, two turns of blocks.
 EMULATED = {
     "slices": 0,
@@ -48,6 +50,11 @@ EMULATED = {
     "window_steep": 1,
     "window_around": -1,
     "causal_padded": 0,
+    "feed_forward": 0,
+    "feed_forward_turned": 0,
+    "feed_forward_ragged": 1,
+    "feed_forward_half_turned": 0,
+    "feed_forward_image": -1,
 }
 SIZE = (2, 3, 96, 64)
 HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
@@ -59,8 +66,7 @@ def choices(entry: Case) -> list[Scheduled]:
 
 
 def function_of(entry: Case) -> Any:
-    (func,) = prim_functions(entry, H200).values()
-    return func
+    return joined_function(entry, H200, schedule_chain)
 
 
 def choices_of(func: Any) -> list[Scheduled]:

@@ -122,7 +122,7 @@ def _tile(
     tile = replace(tile, chunks=_chunks(chain, tile))
     end = tile.chunks[-1].start + tile.chunks[-1].size
     shared = max(end, math.prod(tile.store_shape) * 4)
-    tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
+    tile = replace(tile, shared_bytes=shared, registers=_registers(chain, tile))
     if tile.registers > (_MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES):
         return None
     return replace(tile, seconds=_seconds(chain, device, tile))
@@ -140,7 +140,7 @@ def _chunks(chain: Chain, tile: WarpAttentionTile) -> tuple[Chunk, ...]:
     return one_behind_the_other((queries, keys, values))
 
 
-def _registers(tile: WarpAttentionTile) -> int:
+def _registers(chain: Chain, tile: WarpAttentionTile) -> int:
     """Sums of both products, weights, a step's fragments, what is on its way, addresses.
 
     Before there are any sums, all operands may be on their way together.
@@ -154,7 +154,8 @@ def _registers(tile: WarpAttentionTile) -> int:
     fragments = (tile.keys + tile.warp_rows) // unit.rows * unit.layout.units
     loaded = max(fragments, tile.columns // unit.rows) * UNIT_BYTES // 4
     weights = scores * unit.layout.copies * _HALF // 4
-    walk = scores + weights + sums + loaded + max(keys, values)
+    made = _OF_AN_ELEMENT if chain.operations else 0
+    walk = scores + weights + sums + loaded + max(keys, values) + made
     return max(walk, queries + keys + values) + _FIXED_OF_WAVES * unit.layout.copies
 
 
@@ -163,6 +164,7 @@ def _registers(tile: WarpAttentionTile) -> int:
 # the fixed ones are twice as many where two lanes hold the same of an operand.
 _FIXED_REGISTERS, _OF_A_SUM, _MOST_REGISTERS = 30, 1.25, 240
 _FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
+_OF_AN_ELEMENT = 16  # while an activation is computed
 
 
 def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
