@@ -20,9 +20,10 @@ from tvm_tile.build import Builder, Program
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.coscheduling import with_copies
 from tvm_tile.device import Device
-from tvm_tile.passes import LiftWorkspaces, coschedule_tasks, schedule_module
-from tvm_tile.passes.coschedule_tasks import Coscheduled, CoscheduleTasks
-from tvm_tile.passes.kernel_facts import KernelFacts
+from tvm_tile.passes import LiftWorkspaces, schedule_module
+from tvm_tile.passes.coschedule import coschedule_tasks
+from tvm_tile.passes.coschedule.coschedule_tasks import Coscheduled, CoscheduleTasks
+from tvm_tile.passes.coschedule.kernel_facts import KernelFacts
 from tvm_tile.pipeline import fuse
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, RKernel, ROperator

@@ -42,10 +42,10 @@ from tvm_tile.passes import (
     matrix_dtypes,
     schedule_module,
 )
-from tvm_tile.passes.count_launches import count_launches
-from tvm_tile.passes.pass_weights import PassWeights
-from tvm_tile.passes.planned_memory import planned_bytes
-from tvm_tile.passes.read_kernel_graph import read_kernel_graphs
+from tvm_tile.passes.lower.count_launches import count_launches
+from tvm_tile.passes.lower.planned_memory import planned_bytes
+from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
+from tvm_tile.passes.state.pass_weights import PassWeights
 from tvm_tile.pipeline import Lowered, captures, fuse, lower
 from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.stopwatch import Stopwatch

@@ -15,12 +15,12 @@ from tvm_tile.errors import DeviceTooSmallError
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.user_names import handed_on
 from tvm_tile.kernel.assemble import ZEROING
-from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
-from tvm_tile.passes.count_calls import count_calls
-from tvm_tile.passes.kernel_facts import KernelFacts
-from tvm_tile.passes.loops_in_kernels import LoopsInKernels, copies_for_loops
-from tvm_tile.passes.reorder_calls import is_zeroing
-from tvm_tile.passes.schedule_tiles import schedule_module
+from tvm_tile.passes.coschedule.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
+from tvm_tile.passes.coschedule.kernel_facts import KernelFacts
+from tvm_tile.passes.coschedule.reorder_calls import is_zeroing
+from tvm_tile.passes.flow.loops_in_kernels import LoopsInKernels, copies_for_loops
+from tvm_tile.passes.ir.count_calls import count_calls
+from tvm_tile.passes.scheduling.schedule_tiles import schedule_module
 from tvm_tile.plan.coded_weights import CodedWeight
 from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.limits import limits_of

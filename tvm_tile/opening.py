@@ -10,11 +10,11 @@ import tvm
 
 from tvm_tile.device import Device
 from tvm_tile.graph.open_extents import Point, Symbol, far, top
-from tvm_tile.passes.close_main import close
-from tvm_tile.passes.first_choices import FirstChoices
-from tvm_tile.passes.replay import Decisions, RecordedChoices, RecordedRefusals
+from tvm_tile.passes.open.close_main import close
+from tvm_tile.passes.open.replay import Decisions, RecordedChoices, RecordedRefusals
+from tvm_tile.passes.open.unify import confirm, unify
+from tvm_tile.passes.scheduling.first_choices import FirstChoices
 from tvm_tile.passes.sequence import Refused, operator_loops, run_passes
-from tvm_tile.passes.unify import confirm, unify
 
 _NEAR = 4  # values of an extent, from the greatest one on, at which a model is fused
 

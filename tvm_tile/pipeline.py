@@ -36,8 +36,7 @@ from tvm_tile.passes import (
     is_joined,
     schedule_module,
 )
-from tvm_tile.passes.copy_ends import CopyEnds
-from tvm_tile.passes.lay_out_weights import RecordTurned
+from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
     fused_cost,
@@ -48,8 +47,9 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.passes.share_equal_values import ShareEqualValues
-from tvm_tile.passes.write_state import WriteState
+from tvm_tile.passes.state.copy_ends import CopyEnds
+from tvm_tile.passes.state.write_state import WriteState
+from tvm_tile.passes.weld.lay_out_weights import RecordTurned
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.plan.store import Store

@@ -25,7 +25,7 @@ from tvm_tile.passes import (
     matrix_dtypes,
     with_blocks_only,
 )
-from tvm_tile.passes.exact_loops import is_for_tvm
+from tvm_tile.passes.lower.exact_loops import is_for_tvm
 from tvm_tile.passes.sequence import fusion_passes, lowering_passes, run_passes, welding
 from tvm_tile.pipeline import lower
 from tvm_tile.registered import sealed

@@ -19,8 +19,8 @@ from tvm_ffi import StructuralKey
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
-from tvm_tile.passes.fuse_tiles import _joined
 from tvm_tile.passes.sequence import fusion_passes, welding
+from tvm_tile.passes.weld.fuse_tiles import _joined
 from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.halo import schedule_halo

@@ -28,7 +28,7 @@ from tvm_tile.build.program import DEPENDENT_TAG, Kernel, Program
 from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.times import DependentLaunchTimes
-from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
+from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.plan.dependent_launches import Dependence
 
 pytestmark = pytest.mark.bank(3)

@@ -13,8 +13,8 @@ from tvm.script import tirx as T
 import tvm_tile
 from tvm_tile import Options
 from tvm_tile.graph.user_names import named, names_of_variables
-from tvm_tile.passes.planned_memory import planned_bytes
-from tvm_tile.passes.read_kernel_graph import read_kernel_graphs
+from tvm_tile.passes.lower.planned_memory import planned_bytes
+from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
 from tvm_tile.plan.kernel_graph import KernelGraph, Tensor
 
 

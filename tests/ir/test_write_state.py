@@ -16,8 +16,8 @@ from tvm_tile import Options, find_device
 from tvm_tile.build import Builder
 from tvm_tile.build.program import RETURNED_STATE, Program
 from tvm_tile.frontend.imported import NUM_INPUT
-from tvm_tile.passes.rewriter import is_in_place
-from tvm_tile.passes.write_state import WriteState
+from tvm_tile.passes.ir.rewriter import is_in_place
+from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.pipeline import fuse
 
 H200 = find_device("nvidia/h200")

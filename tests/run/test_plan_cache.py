@@ -17,8 +17,9 @@ import tvm_tile
 import tvm_tile.build.lower
 from tvm_tile import Options, opened_store, options, pipeline
 from tvm_tile.device import find_device
-from tvm_tile.passes import PlanFunction, StoredPlans, measure_candidates
-from tvm_tile.passes.plan_function import Planned, Request
+from tvm_tile.passes import PlanFunction, StoredPlans
+from tvm_tile.passes.scheduling import measure_candidates
+from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.plan.store import Store
 from tvm_tile.plan.trial import Trial
 from tvm_tile.runtime.trials import Trials
@@ -157,7 +158,7 @@ def test_a_plan_that_tvm_cannot_read_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: list[str]
 ) -> None:
     options = Options(cache=tmp_path)
-    monkeypatch.setattr("tvm_tile.passes.stored_plans._pack", lambda _: b'{"func": "7"}')
+    monkeypatch.setattr("tvm_tile.passes.scheduling.stored_plans._pack", lambda _: b'{"func": "7"}')
     for expected in (2, 4):
         tvm_tile.compile(module(), H200, options=options)
         assert work.count("plan") == expected

@@ -133,7 +133,7 @@ class PersistentTimes:
 
 @dataclass(frozen=True, slots=True)
 class HostFlowTimes:
-    """Loops and branches on the host, which no CUDA graph holds (``passes/plan_flow.py``).
+    """Loops and branches on the host, which no CUDA graph holds (``passes/flow/plan.py``).
 
     Attributes:
         origin: what the numbers are from.

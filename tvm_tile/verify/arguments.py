@@ -11,7 +11,7 @@ import numpy as np
 from tvm import tirx
 
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.passes.unify import at_point
+from tvm_tile.passes.open.unify import at_point
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Argument, Array, is_float
 from tvm_tile.verify.uses import FEW, Uses
