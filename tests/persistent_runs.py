@@ -18,7 +18,6 @@ from tvm import relax, tirx
 from tvm_tile import compat
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.tir_passes import lower_module
-from tvm_tile.coscheduling import with_copies
 from tvm_tile.device import Device
 from tvm_tile.passes import LiftWorkspaces, schedule_module
 from tvm_tile.passes.coschedule import coschedule_tasks
@@ -29,6 +28,7 @@ from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
 from tvm_tile.registered import REQUIRE_ENDED
 from tvm_tile.runtime.ended import register_require_ended
+from tvm_tile.stages.coscheduling import with_copies
 
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""

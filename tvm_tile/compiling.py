@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
 
-from tvm_tile.arguments import check_entries, check_examples, checked_sizes
 from tvm_tile.build import Builder, rename_by_content
 from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
 from tvm_tile.build.dispatch import script_of
-from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
+from tvm_tile.errors.arguments import check_entries, check_examples, checked_sizes
 from tvm_tile.frontend import (
     Imported,
     Params,
@@ -27,9 +26,6 @@ from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signa
 from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.graph.user_names import names_by_function
-from tvm_tile.guarded import Progress, one_compilation, told_apart
-from tvm_tile.opened_store import open_store, origin_of
-from tvm_tile.opening import Opening, near
 from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
     FirstChoices,
@@ -50,6 +46,10 @@ from tvm_tile.pipeline import Lowered, captures, fuse, lower
 from tvm_tile.plan.machine_code import with_launches, with_resources
 from tvm_tile.plan.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
+from tvm_tile.stages.coscheduling import Coscheduling
+from tvm_tile.stages.guarded import Progress, one_compilation, told_apart
+from tvm_tile.stages.opened_store import open_store, origin_of
+from tvm_tile.stages.opening import Opening, near
 from tvm_tile.verify import Kernels, Verifier
 
 Importer = Callable[..., tuple[Imported, Opening | None]]

@@ -11,12 +11,11 @@ from tvm import tirx
 
 from tvm_tile import compat
 from tvm_tile.build import Builder, rename_by_content
-from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.device import Device
 from tvm_tile.errors import TileError, VerificationError
+from tvm_tile.files.store import Store
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.user_names import handed_on
-from tvm_tile.opening import Opening
 from tvm_tile.options import Options
 from tvm_tile.passes import (
     DLIGHT,
@@ -52,8 +51,9 @@ from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.passes.weld.lay_out_weights import RecordTurned
 from tvm_tile.plan.report import KernelReport
 from tvm_tile.plan.stopwatch import Stopwatch
-from tvm_tile.plan.store import Store
 from tvm_tile.plan.turned_weights import TurnedWeights
+from tvm_tile.stages.coscheduling import Coscheduling, coschedule_what_builds
+from tvm_tile.stages.opening import Opening
 from tvm_tile.tile.connect import Decision
 from tvm_tile.verify import Kernels
 

@@ -15,14 +15,15 @@ from tvm.relax import op
 
 import tvm_tile
 import tvm_tile.build.lower
-from tvm_tile import Options, opened_store, options, pipeline
+from tvm_tile import Options, options, pipeline
 from tvm_tile.device import find_device
+from tvm_tile.files.store import Store
 from tvm_tile.passes import PlanFunction, StoredPlans
 from tvm_tile.passes.scheduling import measure_candidates
 from tvm_tile.passes.scheduling.plan_function import Planned, Request
-from tvm_tile.plan.store import Store
 from tvm_tile.plan.trial import Trial
 from tvm_tile.runtime.trials import Trials
+from tvm_tile.stages import opened_store
 from tvm_tile.tile.cover import MAX_LOSS
 
 H200 = find_device("nvidia/h200")
@@ -225,9 +226,9 @@ def test_fallbacks_and_their_reasons_are_kept(tmp_path: Path) -> None:
 
 
 def _compile_in(folder: Path, barrier: Any) -> list[str]:
-    import tvm_tile.opened_store
+    import tvm_tile.stages.opened_store
 
-    tvm_tile.opened_store._own_fingerprint = lambda: "the code under test"
+    tvm_tile.stages.opened_store._own_fingerprint = lambda: "the code under test"
     barrier.wait(900)
     model = tvm_tile.compile(module(), "nvidia/h200", options=Options(cache=folder))
     return [kernel.tile for kernel in model.report.kernels]

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
+from tvm_tile.files.json_data import revived
+from tvm_tile.files.whole_file import replacing
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.plan.json_data import revived
 from tvm_tile.tile.construct import contraction_predictor
 from tvm_tile.tile.few_vectors import find_matvec
 from tvm_tile.tile.matrix_cores import construct_matrix_cores
@@ -30,7 +31,6 @@ from tvm_tile.tile.product import Product, find_product
 from tvm_tile.tile.reduce import construct_reduction
 from tvm_tile.tile.rtile import RProgram, RTile
 from tvm_tile.tile.warpgroup import construct_warpgroup
-from tvm_tile.whole_file import replacing
 
 Floats = npt.NDArray[np.float64]
 _EVERY = 1 << 20  # all tiles that a construction finds

@@ -162,7 +162,7 @@ def _package(name: str, extra: str) -> Found:
 
 def _cache() -> Found:
     from tvm_tile.cli.cache import contents_of
-    from tvm_tile.plan.store import cache_folder
+    from tvm_tile.files.store import cache_folder
 
     folder = cache_folder(True, os.environ)
     if folder is None:

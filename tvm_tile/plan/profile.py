@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvm_tile.files.whole_file import replacing
 from tvm_tile.plan.activities import Activity, ActivityKind, Shares, shares_of
 from tvm_tile.plan.limits import Bound
 from tvm_tile.plan.profile_json import profile_json
@@ -17,7 +18,6 @@ from tvm_tile.plan.samples import interquartile_range
 from tvm_tile.plan.symbols import function_of, schedule_of
 from tvm_tile.plan.trace_file import trace_text
 from tvm_tile.plan.veu_times import VeuTimes
-from tvm_tile.whole_file import replacing
 
 
 @dataclass(frozen=True, slots=True)

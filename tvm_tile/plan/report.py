@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.plan.coded_weights import CodedWeight, render_coded
 from tvm_tile.plan.cover_drawing import draw_cover
@@ -13,7 +14,6 @@ from tvm_tile.plan.cover_report import CoverReport, ModelCover, render_cover
 from tvm_tile.plan.decision_text import render_apart, render_joined
 from tvm_tile.plan.detail import DETAILS, SORTS, Detail, Sort, check_word
 from tvm_tile.plan.drawing import draw
-from tvm_tile.plan.json_data import revived, text_of
 from tvm_tile.plan.kernel_graph import KernelGraph
 from tvm_tile.plan.kernel_table import render_kernels, sorted_by
 from tvm_tile.plan.limits import Bound, Limits, bound_of

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError, SavedModelError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.graph.signature import State
 from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.runtime import artifact

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvm_tile.build.program import Program
+from tvm_tile.files.whole_file import replacing
 from tvm_tile.page.content import Content
 from tvm_tile.plan.detail import Detail, Sort
 from tvm_tile.plan.profile import Profile
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime.sources import record_of, sources_of
-from tvm_tile.whole_file import replacing
 
 if TYPE_CHECKING:
     from tvm_tile.verify import Verification, Verifier

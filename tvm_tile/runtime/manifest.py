@@ -13,8 +13,8 @@ from typing import Any
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build.program import Constant, Kernel, Program
+from tvm_tile.files.json_data import revived
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature, State
-from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import Report
 from tvm_tile.runtime import extents
 from tvm_tile.runtime.arrays import numpy_dtype

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.graph.signature import Signature, State, dense_bytes
 from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input
 from tvm_tile.runtime.held import Held, initial_array

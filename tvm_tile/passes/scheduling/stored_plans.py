@@ -11,10 +11,10 @@ from tvm import tirx
 from tvm_tile import compat
 from tvm_tile.device.device import Device
 from tvm_tile.device.record import to_json
+from tvm_tile.files.json_data import revived
+from tvm_tile.files.store import Store
 from tvm_tile.passes.scheduling.plan_function import Plan, Planned, Request
-from tvm_tile.plan.json_data import revived
 from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.store import Store
 
 
 class StoredPlans:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tvm_tile.errors import BuildError, TileError
-from tvm_tile.foreign_errors import let_errors_through
+from tvm_tile.registered.errors import let_errors_through
 
 Progress = Callable[[str, int, int], None]
 

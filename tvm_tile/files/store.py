@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tvm_tile.errors import OptionError
-from tvm_tile.plan.stored_entries import Entry, forget_oldest, remove
-from tvm_tile.whole_file import read_regular, replacing
+from tvm_tile.files.stored_entries import Entry, forget_oldest, remove
+from tvm_tile.files.whole_file import read_regular, replacing
 
 _MAGIC = b"tvm_tile store 2\n"
 _SUM_BYTES = 32

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tvm_tile import compat
 from tvm_tile._version import __version__
+from tvm_tile.files.store import Store, cache_folder, fingerprint
 from tvm_tile.options import Options
 from tvm_tile.plan.origin import Origin
-from tvm_tile.plan.store import Store, cache_folder, fingerprint
 
 _IMPORTED = time.time()
 _DIGITS = 8  # of the code's sum, for people
@@ -35,4 +35,4 @@ def origin_of(options: Options) -> Origin:
 
 @functools.cache
 def _own_fingerprint() -> str | None:
-    return fingerprint(Path(__file__).parent, _IMPORTED)
+    return fingerprint(Path(__file__).parents[1], _IMPORTED)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tvm_tile.plan.store import cache_folder
-from tvm_tile.plan.stored_entries import Entry, forget_oldest
+from tvm_tile.files.store import cache_folder
+from tvm_tile.files.stored_entries import Entry, forget_oldest
 
 _MOST_BYTES = 256 << 20
 _LOOK_EVERY_S = 3600.0
