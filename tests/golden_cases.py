@@ -39,7 +39,7 @@ from bench.coded_tiles.measure import with_decoded
 from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
-from tvm_tile.plan.flow_text import listing, outline, summary
+from tvm_tile.report.screen.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tvm_tile.page.content import Content, SourceText
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
-from tvm_tile.plan.limits import Limits, Roofs
-from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
+from tvm_tile.report.compiled import KernelReport, Launches, Stage
+from tvm_tile.report.kernel_graph import KernelCall, KernelGraph, Tensor
+from tvm_tile.report.limits import Limits, Roofs
+from tvm_tile.report.page.content import Content, SourceText
+from tvm_tile.report.shown import Report
 
 ROOFS = Roofs(4e12, 12e12, (("float32 cores", 60e12), ("float16 matrix units", 800e12)))
 LIMITS = Limits(4e12, False, 1e-6, ROOFS)

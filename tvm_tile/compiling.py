@@ -43,8 +43,8 @@ from tvm_tile.passes.lower.planned_memory import planned_bytes
 from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
 from tvm_tile.passes.state.pass_weights import PassWeights
 from tvm_tile.pipeline import Lowered, captures, fuse, lower
-from tvm_tile.plan.machine_code import with_launches, with_resources
-from tvm_tile.plan.stopwatch import Stopwatch
+from tvm_tile.report.machine_code import with_launches, with_resources
+from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
 from tvm_tile.stages.coscheduling import Coscheduling
 from tvm_tile.stages.guarded import Progress, one_compilation, told_apart

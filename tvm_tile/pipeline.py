@@ -49,9 +49,9 @@ from tvm_tile.passes.sequence import (
 from tvm_tile.passes.state.copy_ends import CopyEnds
 from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.passes.weld.lay_out_weights import RecordTurned
-from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.stopwatch import Stopwatch
-from tvm_tile.plan.turned_weights import TurnedWeights
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.stopwatch import Stopwatch
+from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.stages.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.stages.opening import Opening
 from tvm_tile.tile.connect import Decision

@@ -13,7 +13,7 @@ from tvm.relax import op
 from tvm_tile.device import find_device
 from tvm_tile.passes import FirstChoices, schedule_module
 from tvm_tile.pipeline import fuse
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
 from tvm_tile.tile.connect import Decision
 
 pytestmark = pytest.mark.bank(3)

@@ -27,8 +27,8 @@ from tvm_tile.build.dependent_launches import mark, step_seconds
 from tvm_tile.build.program import DEPENDENT_TAG, Kernel, Program
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.times import DependentLaunchTimes
+from tvm_tile.launches.dependent_launches import Dependence
 from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
-from tvm_tile.plan.dependent_launches import Dependence
 from tvm_tile.stages.coscheduling import PERSISTENT
 
 pytestmark = pytest.mark.bank(3)

@@ -22,7 +22,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FirstChoices, content_of
 from tvm_tile.passes.weld.lay_out_weights import LayOutWeights, transposing
 from tvm_tile.pipeline import fuse
-from tvm_tile.plan.turned_weights import TurnedWeights
+from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.matvec import schedule_matvec
 

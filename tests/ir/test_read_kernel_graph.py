@@ -15,7 +15,7 @@ from tvm_tile import Options
 from tvm_tile.graph.user_names import named, names_of_variables
 from tvm_tile.passes.lower.planned_memory import planned_bytes
 from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
-from tvm_tile.plan.kernel_graph import KernelGraph, Tensor
+from tvm_tile.report.kernel_graph import KernelGraph, Tensor
 
 
 @I.ir_module

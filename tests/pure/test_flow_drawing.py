@@ -12,10 +12,10 @@ from rprograms import placed, random_program
 
 from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.flow_drawing import draw_veu, jumps
-from tvm_tile.plan.flow_text import listing, names_of, outline, summary, told
 from tvm_tile.plan.instructions import instructions
 from tvm_tile.plan.rprogram import Access, Bounds, Branch, Call, Repeat, RProgram, Run, While
+from tvm_tile.report.screen.flow_drawing import draw_veu, jumps
+from tvm_tile.report.screen.flow_text import listing, names_of, outline, summary, told
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = range(60)

@@ -6,8 +6,8 @@ import json
 
 from page_reports import report
 
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
-from tvm_tile.plan.report import Report
+from tvm_tile.report.kernel_graph import KernelCall, KernelGraph, Tensor
+from tvm_tile.report.shown import Report
 
 
 def graph(

@@ -13,15 +13,16 @@ import pytest
 from page_reports import BLOCK, LIMITS, content, kernel, report
 
 import tvm_tile
-from tvm_tile.page.content import Content, Verified
-from tvm_tile.page.graph import graph_view
-from tvm_tile.page.html import render
-from tvm_tile.page.kernels import MEANINGS, Kind, kernel_views
-from tvm_tile.page.numbers import bytes_text, time_text
-from tvm_tile.page.plots import memory_plot, roofline
-from tvm_tile.plan.coded_weights import CodedWeight
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
-from tvm_tile.plan.report import Report
+from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.kernel_graph import KernelCall, KernelGraph, Tensor
+from tvm_tile.report.page.content import Content
+from tvm_tile.report.page.graph import graph_view
+from tvm_tile.report.page.html import render
+from tvm_tile.report.page.kernels import MEANINGS, Kind, kernel_views
+from tvm_tile.report.page.numbers import bytes_text, time_text
+from tvm_tile.report.page.plots import memory_plot, roofline
+from tvm_tile.report.shown import Report
+from tvm_tile.report.verification import Verified
 from tvm_tile.tile.connect import Decision
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'</title></template>{{ 7 * 7 }}&amp;"
@@ -241,8 +242,8 @@ def test_a_persistent_kernel_has_its_time_line_where_the_device_is_known() -> No
     from roperators import lstm
 
     from tvm_tile.plan.coschedule import coschedule
-    from tvm_tile.plan.persistent_report import report_persistent
     from tvm_tile.plan.proof import residency
+    from tvm_tile.report.persistent_report import report_persistent
 
     device, operators = tvm_tile.find_device("nvidia/h200"), lstm(2, 3)
     plan = coschedule(operators, device)

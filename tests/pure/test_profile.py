@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.plan.activities import Activity, ActivityKind, covered_seconds, shares_of
-from tvm_tile.plan.limits import Bound, Limits
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import KernelReport, Launches, Report
-from tvm_tile.plan.symbols import function_of, schedule_of
+from tvm_tile.report.activities import Activity, ActivityKind, covered_seconds, shares_of
+from tvm_tile.report.compiled import KernelReport, Launches
+from tvm_tile.report.limits import Bound, Limits
+from tvm_tile.report.shown import Profile, Report
+from tvm_tile.report.symbols import function_of, schedule_of
 
 CONV = KernelReport(
     "fused_conv2d_relu_0f3a99c1", "conv2d relu", "contraction", 56, 128, "block 1x64", 10e-6, 3e6,

@@ -10,11 +10,12 @@ import pytest
 
 import tvm_tile
 from tvm_tile.errors import OptionError
-from tvm_tile.plan.limits import Bound, Limits, bound_of, limits_of
-from tvm_tile.plan.persistent_report import LeftApart
-from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
-from tvm_tile.plan.report_json import json_of
-from tvm_tile.plan.short_names import short
+from tvm_tile.report.compiled import KernelReport, Launches, Stage
+from tvm_tile.report.limits import Bound, Limits, bound_of, limits_of
+from tvm_tile.report.persistent_report import LeftApart
+from tvm_tile.report.screen.report_json import json_of
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.shown import Report
 from tvm_tile.tile.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")

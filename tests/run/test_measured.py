@@ -24,7 +24,7 @@ from tvm_tile.errors import BuildError, DeviceAbsentError, OptionError
 from tvm_tile.passes import MeasureCandidates
 from tvm_tile.passes.scheduling import measure_candidates
 from tvm_tile.passes.scheduling.plan_function import Request
-from tvm_tile.plan.trial import Trial
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.trials import Argument, Trials, relative_difference, run_trials
 from tvm_tile.schedule import Scheduled

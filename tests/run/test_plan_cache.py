@@ -21,7 +21,7 @@ from tvm_tile.files.store import Store
 from tvm_tile.passes import PlanFunction, StoredPlans
 from tvm_tile.passes.scheduling import measure_candidates
 from tvm_tile.passes.scheduling.plan_function import Planned, Request
-from tvm_tile.plan.trial import Trial
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
 from tvm_tile.stages import opened_store
 from tvm_tile.tile.cover import MAX_LOSS

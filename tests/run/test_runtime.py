@@ -18,7 +18,7 @@ from tvm.relax import op
 from tvm_tile.build import Kernel
 from tvm_tile.errors import BuildError, DeviceError, InputError, UnknownDeviceError
 from tvm_tile.graph.signature import Signature
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Report
 from tvm_tile.runtime import CompiledModel, Timing
 from tvm_tile.runtime.emulate import attach_emulated
 from tvm_tile.runtime.launch import _check_architecture

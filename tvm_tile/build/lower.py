@@ -48,7 +48,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, UnsupportedOperatorError
 from tvm_tile.files.store import Store
 from tvm_tile.graph.functions import with_prim_funcs
-from tvm_tile.plan.resources import Resources
+from tvm_tile.report.resources import Resources
 
 _STACK = 64 << 20  # bytes; what is not used takes no memory
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.dependent_launches import shares
+from tvm_tile.launches.dependent_launches import shares
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator, dependences
 from tvm_tile.plan.waits import Wait, Waits, counter_of
 

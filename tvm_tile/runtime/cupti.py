@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from tvm_tile.errors import ProfileError
-from tvm_tile.plan.activities import Activity, ActivityKind
+from tvm_tile.report.activities import Activity, ActivityKind
 from tvm_tile.runtime.hold import HOLD, Hold, checked
 from tvm_tile.runtime.timing import WARM_UP_CALLS
 

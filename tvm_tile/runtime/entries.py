@@ -9,7 +9,7 @@ from pathlib import Path
 from tvm_tile.errors import InputError, SavedModelError
 from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.graph.signature import State
-from tvm_tile.plan.detail import Detail, Sort
+from tvm_tile.report.detail import Detail, Sort
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.held import Held
 from tvm_tile.runtime.manifest import WHOLE, SavedModel

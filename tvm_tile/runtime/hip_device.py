@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import DeviceError, UnknownDeviceError
-from tvm_tile.plan.activities import Activity
+from tvm_tile.report.activities import Activity
 from tvm_tile.runtime.device_api import install_device_api
 from tvm_tile.runtime.hip import Hip, HipProperties, load_hip
 from tvm_tile.runtime.hip_kernel import HipKernel

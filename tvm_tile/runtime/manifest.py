@@ -15,7 +15,7 @@ from tvm_tile._version import __version__
 from tvm_tile.build.program import Constant, Kernel, Program
 from tvm_tile.files.json_data import revived
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature, State
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Report
 from tvm_tile.runtime import extents
 from tvm_tile.runtime.arrays import numpy_dtype
 

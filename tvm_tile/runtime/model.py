@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm_tile.build.program import Program
 from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Profile, Report
+from tvm_tile.report.verification import Verification
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import ArrayKind, check_input, own_torch, ready_torch
 from tvm_tile.runtime.copies import clone, copy_into
-from tvm_tile.runtime.explained import Explained
+from tvm_tile.runtime.explained import Explained, ModelVerifier
 from tvm_tile.runtime.extents import Graphed, KnownCalls
 from tvm_tile.runtime.given import check_repeats, in_order
 from tvm_tile.runtime.handing_over import on_device, returned, write_back
@@ -30,9 +30,6 @@ from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
 from tvm_tile.runtime.stamps import watch_veus
 from tvm_tile.runtime.state import Kept, ModelState, check_written
 from tvm_tile.runtime.timing import Timing
-
-if TYPE_CHECKING:
-    from tvm_tile.verify import Verification, Verifier
 
 
 class CompiledModel(Explained):
@@ -60,7 +57,7 @@ class CompiledModel(Explained):
         inputs: tuple[Signature, ...],
         outputs: tuple[Signature, ...],
         report: Report,
-        verifier: Verifier | None = None,
+        verifier: ModelVerifier | None = None,
         effects: Effects = NO_EFFECTS,
         held: Held | None = None,
     ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_tile.plan.samples import interquartile_range
+from tvm_tile.report.samples import interquartile_range
 
 WARM_UP_CALLS = 3
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tvm_tile.plan.activities import Activity
+from tvm_tile.report.activities import Activity
 from tvm_tile.runtime.launchers import Launcher, launching_by
 from tvm_tile.runtime.timing import WARM_UP_CALLS
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tvm_tile.build.program import Program
-from tvm_tile.plan.trial import Trial
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions
 from tvm_tile.runtime.timing import summarize

@@ -21,14 +21,16 @@ from tvm_tile.passes.coschedule.reorder_calls import is_zeroing
 from tvm_tile.passes.flow.loops_in_kernels import LoopsInKernels, copies_for_loops
 from tvm_tile.passes.ir.count_calls import count_calls
 from tvm_tile.passes.scheduling.schedule_tiles import schedule_module
-from tvm_tile.plan.coded_weights import CodedWeight
-from tvm_tile.plan.kernel_graph import KernelGraph
-from tvm_tile.plan.limits import limits_of
-from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import require_residency, residency
-from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
 from tvm_tile.plan.rprogram import Bounds, Control
-from tvm_tile.plan.turned_weights import TurnedWeights
+from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.compiled import KernelReport, Launches, Stage
+from tvm_tile.report.kernel_graph import KernelGraph
+from tvm_tile.report.limits import limits_of
+from tvm_tile.report.persistent_report import LeftApart, PersistentReport, report_persistent
+from tvm_tile.report.screen.persistent_text import described
+from tvm_tile.report.shown import Report
+from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
@@ -199,7 +201,7 @@ def _kernel_report(report: PersistentReport, known: Mapping[str, KernelReport]) 
     plan = report.plan
     within = [known[each.name] for each in report.operators if each.name in known]
     names = " ".join(dict.fromkeys(operator.name for operator in report.operators))
-    size, tile = (plan.num_veus, plan.block_size), report.describe()
+    size, tile = (plan.num_veus, plan.block_size), described(report)
     return KernelReport(
         report.name, names, PERSISTENT, *size, tile, plan.seconds,
         sum(kernel.traffic for kernel in within), "",

@@ -11,7 +11,7 @@ from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.files.store import Store, cache_folder, fingerprint
 from tvm_tile.options import Options
-from tvm_tile.plan.origin import Origin
+from tvm_tile.report.origin import Origin
 
 _IMPORTED = time.time()
 _DIGITS = 8  # of the code's sum, for people

@@ -15,13 +15,13 @@ from tvm_tile.build.dispatch import script_of
 from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import far, top
 from tvm_tile.graph.signature import Signature
+from tvm_tile.report.verification import KernelCheck, OutputCheck, Verification
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.runtime.extents import settled, symbols_of
 from tvm_tile.verify.arguments import moved
 from tvm_tile.verify.compare import Array, compare, is_float, tolerance
 from tvm_tile.verify.kernels import Kernels
 from tvm_tile.verify.model_inputs import whole_inputs
-from tvm_tile.verify.report import KernelCheck, OutputCheck, Verification
 from tvm_tile.verify.source import Source, source_of
 
 

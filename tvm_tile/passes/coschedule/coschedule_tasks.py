@@ -16,6 +16,7 @@ from tvm_tile.build.dependent_launches import step_seconds
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Lowering
+from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.coschedule.merge_calls import merge
 from tvm_tile.passes.coschedule.reorder_calls import reordered
 from tvm_tile.passes.coschedule.task_graph import TaskGraph, TaskNode, identity, read_block
@@ -26,7 +27,6 @@ from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperato
 from tvm_tile.plan.groups import partition
 from tvm_tile.plan.rprogram import RProgram
 from tvm_tile.plan.waits import count_counters
-from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.tile.rules import rule_named
 

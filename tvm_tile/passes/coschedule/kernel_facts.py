@@ -11,11 +11,11 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.kernel.body import with_numbered_params
+from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.coschedule.coschedule_tasks import Facts, Variant, is_known_inside
 from tvm_tile.passes.coschedule.task_graph import contiguous_parts
 from tvm_tile.passes.scheduling.measure_candidates import given_name
-from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.report.compiled import KernelReport
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.rtasks import schedule_rtask
 from tvm_tile.schedule.statements import find_obstacle

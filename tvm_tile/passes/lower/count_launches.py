@@ -12,7 +12,7 @@ from tvm_tile import compat
 from tvm_tile.build.dependent_launches import step_seconds
 from tvm_tile.passes.ir.count_calls import turns_of
 from tvm_tile.passes.lower.capture_graphs import CAPTURE, WITH_CONTEXT
-from tvm_tile.plan.report import Launches
+from tvm_tile.report.compiled import Launches
 
 
 def count_launches(

@@ -14,8 +14,8 @@ from tvm_tile.build.dependent_launches import mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries
+from tvm_tile.launches.dependent_launches import Chained, dependence
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of
-from tvm_tile.plan.dependent_launches import Chained, dependence
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkDependentLaunches")
@@ -28,7 +28,7 @@ class MarkDependentLaunches:
 
     The build makes of the attribute what it says
     (:func:`~tvm_tile.build.dependent_launches.start_early`); which functions get one, is decided by
-    :func:`~tvm_tile.plan.dependent_launches.dependence`. Functions that are not called by
+    :func:`~tvm_tile.launches.dependent_launches.dependence`. Functions that are not called by
     ``call_tir`` keep their form.
 
     Attributes:

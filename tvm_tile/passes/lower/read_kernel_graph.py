@@ -11,7 +11,7 @@ from tvm.ir import GenericConst
 
 from tvm_tile.graph.user_names import bindings_of, names_of
 from tvm_tile.passes.ir.rewriter import is_in_place, size_of, written_over
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
+from tvm_tile.report.kernel_graph import KernelCall, KernelGraph, Tensor
 
 _MAIN = "main"
 # What gives a tensor another shape, or memory of any content, and runs no kernel.

@@ -10,8 +10,8 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
-from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.tile.rules import Rule

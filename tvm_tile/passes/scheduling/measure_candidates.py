@@ -15,7 +15,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceAbsentError, DeviceError
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.passes.scheduling.plan_function import Request, Selection
-from tvm_tile.plan.trial import fastest, tolerance_for
+from tvm_tile.report.trial import fastest, tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import find_runtime_device
 from tvm_tile.runtime.trials import Argument, can_be_drawn, run_trials

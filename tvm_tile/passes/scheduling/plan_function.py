@@ -14,13 +14,13 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import blocks_in, extract
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.ir.rewriter import size_of
 from tvm_tile.passes.scheduling.dlight import apply_dlight
 from tvm_tile.passes.scheduling.first_choices import FirstChoices
 from tvm_tile.passes.scheduling.plan_open import planned_open
-from tvm_tile.plan.limits import arithmetic_seconds
-from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.limits import arithmetic_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.open_copy import schedule_open_copy
 from tvm_tile.schedule.open_outputs import OpenFunction

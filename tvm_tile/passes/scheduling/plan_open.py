@@ -14,8 +14,8 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.lower.lift_workspaces import has_workspace
-from tvm_tile.plan.cover_report import CoverReport, OpenPoint
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.cover_report import CoverReport, OpenPoint
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.open_outputs import OpenFunction
 from tvm_tile.schedule.ranking import predicted_of, predicted_over

@@ -26,7 +26,7 @@ from tvm_tile.passes.scheduling.plan_function import (
     Remembered,
     Request,
 )
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
 
 PREDICTED = "tvm_tile.predicted"
 """Attribute of a scheduled PrimFunc, a map: ``rule``, ``tile``, ``grid`` (blocks), ``block``

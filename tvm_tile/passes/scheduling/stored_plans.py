@@ -14,7 +14,7 @@ from tvm_tile.device.record import to_json
 from tvm_tile.files.json_data import revived
 from tvm_tile.files.store import Store
 from tvm_tile.passes.scheduling.plan_function import Plan, Planned, Request
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
 
 
 class StoredPlans:

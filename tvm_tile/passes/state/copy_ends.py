@@ -11,9 +11,9 @@ from tvm import relax, tirx
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries
+from tvm_tile.launches.copied_ends import copied_ends
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.state.copies import copying
-from tvm_tile.plan.copied_ends import copied_ends
 
 _RESHAPE = tvm.ir.Op.get("relax.reshape")
 
@@ -27,7 +27,7 @@ class CopyEnds:
     after:  ``c = copy(x); a = call_tir(f, (c,)); y = call_tir(g, (a, c)); return y``
 
     and likewise ``z = copy(y); return z`` of an output that kernels read. Which, is decided by
-    :func:`~tvm_tile.plan.copied_ends.copied_ends`, for each function that callers call. What it
+    :func:`~tvm_tile.launches.copied_ends.copied_ends`, for each function that callers call. What it
     returns as it was given, writes in place or hands to functions that are no kernels is left
     alone; so is a function of branches.
     """

@@ -15,11 +15,11 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.weld.fuse_tiles import Predict
-from tvm_tile.plan.turned_weights import TurnedWeights
-from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.tile.weight_layout import is_weight

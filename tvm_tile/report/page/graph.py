@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.graph.open_extents import variable
-from tvm_tile.page.kernels import KernelView, Kind
-from tvm_tile.page.layout import Layout, lay_out
-from tvm_tile.page.numbers import bytes_text, share_text, time_text
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph
-from tvm_tile.plan.report import Report
-from tvm_tile.plan.short_names import SIGN, short, tail
+from tvm_tile.report.compiled import ModelReport
+from tvm_tile.report.kernel_graph import KernelCall, KernelGraph
+from tvm_tile.report.page.kernels import KernelView, Kind
+from tvm_tile.report.page.layout import Layout, lay_out
+from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
+from tvm_tile.report.screen.short_names import SIGN, short, tail
 
 BOX = (252.0, 62.0)
 """Width and height of a box in pixels."""
@@ -138,7 +138,7 @@ class GraphView:
         return {kernel: tuple(links) for kernel, links in found.items()}
 
 
-def graph_view(report: Report, kernels: Sequence[KernelView]) -> GraphView:
+def graph_view(report: ModelReport, kernels: Sequence[KernelView]) -> GraphView:
     """The boxes and lines of a model; none where its graph is not known."""
     known = {kernel.report.name: kernel for kernel in kernels}
     extents = {variable(n, symbol.name): symbol.name for n, symbol in enumerate(report.symbols)}

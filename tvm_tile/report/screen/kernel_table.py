@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from tvm_tile.plan.detail import Sort
-from tvm_tile.plan.resources import Resources
-from tvm_tile.plan.short_names import short
-from tvm_tile.plan.table import Part, Table
-
-if TYPE_CHECKING:
-    from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.detail import Sort
+from tvm_tile.report.resources import Resources
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.table import Part, Table
 
 _ROOM = 80  # characters for what a kernel computes
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.page.layers import Vertex, centres, ordered, ranks
+from tvm_tile.report.page.layers import Vertex, centres, ordered, ranks
 
 # All in pixels.
 _BESIDE = 28.0  # between boxes of a rank

@@ -1,28 +1,18 @@
-"""What was compiled, how, and what it should cost: the data behind ``explain()``."""
+"""What was compiled, how, and what it should cost, as data."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.graph.open_extents import Symbol
-from tvm_tile.plan.coded_weights import CodedWeight, render_coded
-from tvm_tile.plan.cover_drawing import draw_cover
-from tvm_tile.plan.cover_report import CoverReport, ModelCover, render_cover
-from tvm_tile.plan.decision_text import render_apart, render_joined
-from tvm_tile.plan.detail import DETAILS, SORTS, Detail, Sort, check_word
-from tvm_tile.plan.drawing import draw
-from tvm_tile.plan.kernel_graph import KernelGraph
-from tvm_tile.plan.kernel_table import render_kernels, sorted_by
-from tvm_tile.plan.limits import Bound, Limits, bound_of
-from tvm_tile.plan.origin import Origin
-from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, render_plans
-from tvm_tile.plan.resources import Resources
-from tvm_tile.plan.screen import screen
-from tvm_tile.plan.table import Part, plain
-from tvm_tile.plan.turned_weights import TurnedWeights, render_turned
+from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.cover_report import CoverReport, ModelCover
+from tvm_tile.report.kernel_graph import KernelGraph
+from tvm_tile.report.limits import Bound, Limits, bound_of
+from tvm_tile.report.origin import Origin
+from tvm_tile.report.persistent_report import LeftApart, PersistentReport
+from tvm_tile.report.resources import Resources
+from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
 
@@ -159,7 +149,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ModelReport:
     """All kernels of a model for one device, and how they came about.
 
     Attributes:
@@ -218,8 +208,8 @@ class Report:
         Fallbacks have no model: they count with what their bytes and launches take at least.
         A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
         before has just written in the second-level cache: each counts as
-        :func:`~tvm_tile.plan.warm.warm_seconds` said, as persistent kernels are predicted too. Less
-        what is saved where kernels of graphs start while those before them end.
+        :func:`~tvm_tile.launches.warm.warm_seconds` said, as persistent kernels are predicted too.
+        Less what is saved where kernels of graphs start while those before them end.
         """
         warm = sum(kernel.run_seconds for kernel in self.kernels)
         warm += sum(kernel.calls * self._fallback_seconds(kernel) for kernel in self.fallbacks)
@@ -266,101 +256,7 @@ class Report:
         others = (k.seconds * k.calls for k in self.kernels if k.cover is None and not k.fallback)
         return ModelCover(self.symbols, covers, sum(others))
 
-    def render(
-        self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
-    ) -> str:
-        """Lines for people; arguments and errors are those of :meth:`parts`."""
-        return plain(self.parts(detail, sort=sort, timing=timing))
-
-    def parts(
-        self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
-    ) -> list[Part]:
-        """Lines and tables for people.
-
-        Args:
-            detail: ``"summary"`` is a screen. The rest is ``"kernels"``, ``"joined"`` and
-                ``"apart"`` for what was made one kernel and what was not, ``"memory"`` for how
-                weights are kept, or ``"all"``.
-            sort: kernels that take most ``"time"`` first, those that move most ``"bytes"``, or by
-                ``"name"``.
-            timing: what a run took when it was measured, and the spread; 0 where it was not.
-
-        Raises:
-            OptionError: there is no such detail, or no such order.
-        """
-        check_word("detail", detail, DETAILS)
-        check_word("sort", sort, SORTS)
-        if detail == "summary":
-            return [*screen(self, sort, *timing)]
-        how = self.how
-        joined, apart = tuple(render_joined(self.decisions)), tuple(render_apart(self.decisions))
-        kernels = [
-            *render_kernels(sorted_by(self.kernels, sort)),
-            *(f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks),
-        ]
-        memory = [*render_turned(self.turned), *render_coded(self.coded)]
-        cover = tuple(render_cover(self.cover, how))
-        sections: dict[str, list[Part]] = {
-            "kernels": [*kernels, *cover],
-            "joined": [*joined, *render_plans(self.plans, ())],
-            "apart": [*apart, *render_plans((), self.left_apart)],
-            "memory": [*memory, *self._memory()],
-        }
-        if detail != "all":
-            return sections[detail]
-        groups = [*joined, *apart, *render_plans(self.plans, self.left_apart)]
-        return [*kernels, *groups, *memory, *cover, *self._totals(), *self.notes]
-
-    def _memory(self) -> Iterator[str]:
-        """Lines about the device's memory."""
-        yield f"constants: {self.weights / 1e6:.2f} MB"
-        if self.planned:
-            shared = f"{self.planned / 1e6:.2f} MB, shared by those that are not needed at once"
-            yield f"between kernels, outputs included: {shared}"
-
-    def _totals(self) -> Iterator[str]:
-        """Lines about all kernels, and about how long they took to compile."""
-        own = len(self.kernels) - len(self.fallbacks)
-        yield (
-            f"{len(self.kernels)} kernels for {self.device}: {own} scheduled by tiles, "
-            f"{len(self.fallbacks)} fell back"
-        )
-        seconds = sum(kernel.seconds for kernel in self.kernels)
-        traffic = sum(kernel.traffic for kernel in self.kernels)
-        yield (
-            f"each launched once: {seconds * 1e6:.1f} us {self.how} (without fallbacks), "
-            f"{traffic / 1e6:.2f} MB of traffic"
-        )
-        calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
-        run = f"{self.at_least}{self.predicted_seconds * 1e6:.1f} us {self.how}"
-        yield f"one run: {calls} launches, {run}, with a warm cache"
-        if self.launches is not None:
-            yield self.launches.describe()
-        if self.stages:
-            spent = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in self.stages)
-            yield f"compiled in {sum(stage.seconds for stage in self.stages):.2f} s: {spent}"
-
-    def draw(self) -> str:
-        """The text of an SVG file that shows what was joined; see :mod:`tvm_tile.plan.drawing`."""
-        return draw(self.decisions)
-
-    def draw_extents(self) -> str:
-        """The text of an SVG file of times over open extents: of all kernels that have tiles by
-        these, then of each; see :mod:`tvm_tile.plan.cover_drawing`."""
-        return draw_cover(self.cover, self.how)
-
     @property
     def how(self) -> str:
         """Where times are from."""
         return "estimated" if self.is_estimated else "predicted"
-
-    def to_json(self) -> str:
-        """Text that :meth:`from_json` reads back."""
-        return text_of(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> Report:
-        """The report that :meth:`to_json` wrote."""
-        # Models that were saved before there were decisions, or plans, have none.
-        report: Report = revived(cls, json.loads(text))
-        return report

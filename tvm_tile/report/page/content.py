@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import Report
+from tvm_tile.report.compiled import ModelReport
+from tvm_tile.report.profile import ModelProfile
+from tvm_tile.report.verification import Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +36,6 @@ class SourceText:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What was found when the model was compared with its source.
-
-    Attributes:
-        is_right: whether nothing differs.
-        text: all that was compared, for people.
-        kernels: name -> what was found of that kernel, in a few words.
-    """
-
-    is_right: bool
-    text: str
-    kernels: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Content:
     """All that a page shows of a compiled model.
 
@@ -65,9 +51,9 @@ class Content:
     """
 
     title: str
-    report: Report
+    report: ModelReport
     measured: tuple[float, float] = (0.0, 0.0)
     sources: Mapping[str, tuple[SourceText, ...]] = field(default_factory=dict)
     verified: Verified | None = None
     device: Device | None = None
-    profile: Profile | None = None
+    profile: ModelProfile | None = None

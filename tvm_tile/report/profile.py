@@ -1,4 +1,4 @@
-"""What runs of a model took, kernel by kernel, beside what was predicted: ``model.profile()``."""
+"""What runs of a model took, kernel by kernel, beside what was predicted, as data."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from tvm_tile.files.whole_file import replacing
-from tvm_tile.plan.activities import Activity, ActivityKind, Shares, shares_of
-from tvm_tile.plan.limits import Bound
-from tvm_tile.plan.profile_json import profile_json
-from tvm_tile.plan.profile_screen import profile_screen
-from tvm_tile.plan.report import KernelReport, Report
-from tvm_tile.plan.samples import interquartile_range
-from tvm_tile.plan.symbols import function_of, schedule_of
-from tvm_tile.plan.trace_file import trace_text
-from tvm_tile.plan.veu_times import VeuTimes
+from tvm_tile.report.activities import Activity, ActivityKind, Shares, shares_of
+from tvm_tile.report.compiled import KernelReport, ModelReport
+from tvm_tile.report.limits import Bound
+from tvm_tile.report.samples import interquartile_range
+from tvm_tile.report.symbols import function_of, schedule_of
+from tvm_tile.report.veu_times import VeuTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +55,8 @@ class KernelProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ModelProfile:
     """Some runs of a model, one after another, each from an idle device.
-
-    ``str()`` is a screen for people.
 
     Attributes:
         report: of the model.
@@ -74,7 +67,7 @@ class Profile:
         veus: when the rTasks of persistent kernels ran, if that was asked for.
     """
 
-    report: Report
+    report: ModelReport
     source: str
     seconds: float
     spread: float
@@ -108,28 +101,10 @@ class Profile:
         """Where the time of the typical run goes."""
         return shares_of(self.typical)
 
-    def __str__(self) -> str:
-        return "\n".join(profile_screen(self))
 
-    def to_json(self) -> str:
-        """For other programs; the fields are told in :mod:`tvm_tile.plan.profile_json`."""
-        return profile_json(self)
-
-    def trace(self) -> str:
-        """The typical run as the text of a trace of Chrome's format."""
-        return trace_text(self)
-
-    def save_trace(self, path: str | Path) -> None:
-        """Write :meth:`trace` to a file, which https://ui.perfetto.dev opens.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        with replacing(Path(path)) as file:
-            file.write(self.trace().encode())
-
-
-def kernels_of(report: Report, runs: Sequence[Sequence[Activity]]) -> tuple[KernelProfile, ...]:
+def kernels_of(
+    report: ModelReport, runs: Sequence[Sequence[Activity]]
+) -> tuple[KernelProfile, ...]:
     """What was measured of each kernel, those that took most first.
 
     Args:
@@ -165,7 +140,7 @@ def _by_function(
 
 
 def _measured(
-    report: Report,
+    report: ModelReport,
     name: str,
     kernel: KernelReport | None,
     runs: Sequence[tuple[int, float]],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 from tvm_tile.graph.open_extents import Point
-from tvm_tile.plan.cover_report import CoverReport, ModelCover
+from tvm_tile.report.cover_report import CoverReport, ModelCover
 
 # All in pixels.
 _MARGIN, _LEFT, _TITLE, _LINE, _GAP = 16, 64, 24, 14, 22

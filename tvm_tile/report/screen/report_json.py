@@ -36,14 +36,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tvm_tile.plan.detail import Sort
-from tvm_tile.plan.kernel_table import sorted_by
-from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.report.compiled import KernelReport, ModelReport
+from tvm_tile.report.detail import Sort
+from tvm_tile.report.screen.kernel_table import sorted_by
 
 _VERSION = 1
 
 
-def json_of(report: Report, sort: Sort = "time") -> str:
+def json_of(report: ModelReport, sort: Sort = "time") -> str:
     """The text of a report, its kernels in an order."""
     data = {
         "version": _VERSION,
@@ -61,7 +61,7 @@ def json_of(report: Report, sort: Sort = "time") -> str:
     return json.dumps(data, indent=2)
 
 
-def _kernel(report: Report, kernel: KernelReport) -> dict[str, Any]:
+def _kernel(report: ModelReport, kernel: KernelReport) -> dict[str, Any]:
     ours = not kernel.fallback
     return {
         "name": kernel.name,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.resources import Resources
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.resources import Resources
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tvm_tile.plan.activities import Activity, ActivityKind
-from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.short_names import short
-from tvm_tile.plan.symbols import function_of
-
-if TYPE_CHECKING:
-    from tvm_tile.plan.profile import Profile
-    from tvm_tile.plan.veu_times import VeuTimes
+from tvm_tile.report.activities import Activity, ActivityKind
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.profile import ModelProfile
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.symbols import function_of
+from tvm_tile.report.veu_times import VeuTimes
 
 _MEASURED, _PREDICTED, _VEUS = 1, 2, 3  # processes; those of persistent kernels come last
 _LABEL = 80  # characters
@@ -28,7 +26,7 @@ _US = 1e6
 """Microseconds of a second."""
 
 
-def trace_text(profile: Profile) -> str:
+def trace_text(profile: ModelProfile) -> str:
     """The text of the file, of the profile's typical run."""
     run = sorted(profile.typical, key=lambda one: one.begin)
     known = {kernel.name: kernel for kernel in profile.report.kernels}
@@ -41,7 +39,7 @@ def trace_text(profile: Profile) -> str:
     return json.dumps({"displayTimeUnit": "ns", "traceEvents": events})
 
 
-def _heading(profile: Profile, run: Sequence[Activity]) -> Iterator[dict[str, Any]]:
+def _heading(profile: ModelProfile, run: Sequence[Activity]) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _MEASURED, 0, f"measured by {profile.source}")
     for stream in sorted({one.stream for one in run}):
         yield _named("thread_name", _MEASURED, stream, f"stream {stream}")

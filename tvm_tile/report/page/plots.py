@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.page.kernels import KernelView, Kind
-from tvm_tile.page.numbers import bytes_text, rate_text, time_text
-from tvm_tile.plan.limits import Roofs
-from tvm_tile.plan.report import Report
-from tvm_tile.plan.short_names import short
+from tvm_tile.report.compiled import ModelReport
+from tvm_tile.report.limits import Roofs
+from tvm_tile.report.page.kernels import KernelView, Kind
+from tvm_tile.report.page.numbers import bytes_text, rate_text, time_text
+from tvm_tile.report.screen.short_names import short
 
 # All in pixels of the drawing, which is scaled.
 WIDTH, HEIGHT = 720.0, 400.0
@@ -99,7 +99,7 @@ class _Log:
         return cls(low - 0.25, max(high, low + 1) + 0.25, start, end)
 
 
-def roofline(report: Report, kernels: Sequence[KernelView]) -> Roofline | None:
+def roofline(report: ModelReport, kernels: Sequence[KernelView]) -> Roofline | None:
     """The roofline of a model; ``None`` where the device's roofs are not known, or no kernel has
     operations."""
     roofs = report.limits.roofs if report.limits is not None else None
@@ -203,7 +203,7 @@ class MemoryPlot:
     unknown: int
 
 
-def memory_plot(report: Report, kernels: Sequence[KernelView]) -> MemoryPlot | None:
+def memory_plot(report: ModelReport, kernels: Sequence[KernelView]) -> MemoryPlot | None:
     """The plot of ``main``; ``None`` where its graph or no call's time is known, or where nothing
     lies between."""
     graph = next(iter(report.graphs), None)

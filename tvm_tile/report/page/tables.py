@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm_tile.page.numbers import bytes_text, share_text, time_text
-from tvm_tile.plan.coded_weights import CodedWeight
-from tvm_tile.plan.persistent_report import LeftApart
-from tvm_tile.plan.report import Report
+from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.compiled import ModelReport
+from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
+from tvm_tile.report.persistent_report import LeftApart
 from tvm_tile.tile.connect import Decision
 
 Row = tuple[str, ...]
@@ -30,7 +30,7 @@ class CoverRows:
     tiles: tuple[Row, ...]
 
 
-def cover_rows(report: Report) -> CoverRows | None:
+def cover_rows(report: ModelReport) -> CoverRows | None:
     """Which tiles run at which open extents; ``None`` where no kernel has tiles by these."""
     model = report.cover
     if not model.kernels:

@@ -18,13 +18,15 @@ from markupsafe import Markup
 
 from tvm_tile._version import __version__
 from tvm_tile.device.device import Device
-from tvm_tile.page import numbers, plots
-from tvm_tile.page.content import Content
-from tvm_tile.page.graph import BOX, GraphView, graph_view
-from tvm_tile.page.kernels import MEANINGS, KernelView, kernel_views
-from tvm_tile.page.tables import apart_rows, coded_rows, cover_rows, joined_rows
-from tvm_tile.plan.gantt import colour, gantt
-from tvm_tile.plan.persistent_report import PersistentReport
+from tvm_tile.report.page import numbers, plots
+from tvm_tile.report.page.content import Content
+from tvm_tile.report.page.graph import BOX, GraphView, graph_view
+from tvm_tile.report.page.kernels import MEANINGS, KernelView, kernel_views
+from tvm_tile.report.page.tables import apart_rows, coded_rows, cover_rows, joined_rows
+from tvm_tile.report.persistent_report import PersistentReport
+from tvm_tile.report.screen.cover_drawing import draw_cover
+from tvm_tile.report.screen.gantt import colour, gantt
+from tvm_tile.report.screen.persistent_text import described
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 150  # of the table of kernels, before more are asked for
@@ -71,7 +73,7 @@ def _views(
     content: Content, kernels: tuple[KernelView, ...], graph: GraphView
 ) -> Mapping[str, Any]:
     """All that the template names."""
-    report = content.report
+    report, cover = content.report, content.report.cover
     return {
         "content": content,
         "report": report,
@@ -88,7 +90,7 @@ def _views(
         "plot": (plots.WIDTH, plots.HEIGHT),
         "time_lines": [_time_line(plan, content.device) for plan in report.plans],
         "cover": cover_rows(report),
-        "cover_drawing": Markup(report.draw_extents()) if report.cover.kernels else "",
+        "cover_drawing": Markup(draw_cover(cover, report.how)) if cover.kernels else "",
         "coded": coded_rows(report.coded),
         "joined": joined_rows(report.decisions),
         "apart": apart_rows(report.decisions, report.left_apart),
@@ -136,4 +138,4 @@ class _TimeLine:
 def _time_line(plan: PersistentReport, device: Device | None) -> _TimeLine:
     drawing = Markup(gantt(plan.operators, plan.plan, device)) if device is not None else Markup("")
     colours = dict.fromkeys((operator.name, colour(operator)) for operator in plan.operators)
-    return _TimeLine(plan.name, plan.describe(), drawing, tuple(colours))
+    return _TimeLine(plan.name, described(plan), drawing, tuple(colours))

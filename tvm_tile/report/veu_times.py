@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm_tile.plan.persistent_report import PersistentReport
 from tvm_tile.plan.records import recorded_tasks
+from tvm_tile.report.persistent_report import PersistentReport
 
 Stamp = tuple[int, int, int, int]
 """The clock and the timer (nanoseconds) when a record began, and both when it ended."""

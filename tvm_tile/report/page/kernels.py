@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_tile.page.content import Content, SourceText
-from tvm_tile.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
-from tvm_tile.plan.kernel_table import sorted_by
-from tvm_tile.plan.limits import Bound
-from tvm_tile.plan.profile import KernelProfile
-from tvm_tile.plan.report import KernelReport, Report
-from tvm_tile.plan.short_names import short
+from tvm_tile.report.compiled import KernelReport, ModelReport
+from tvm_tile.report.limits import Bound
+from tvm_tile.report.page.content import Content, SourceText
+from tvm_tile.report.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
+from tvm_tile.report.profile import KernelProfile
+from tvm_tile.report.screen.kernel_table import sorted_by
+from tvm_tile.report.screen.short_names import short
 
 _ROOM = 100  # characters of a title
 _MOST_OPERATORS = 6  # of a kernel, named in a line
@@ -140,7 +140,7 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
     )
 
 
-def _parts(report: Report, kernel: KernelReport) -> tuple[Part, ...]:
+def _parts(report: ModelReport, kernel: KernelReport) -> tuple[Part, ...]:
     """What bytes, operations and launches of a call take at least."""
     if kernel.fallback or report.limits is None or not kernel.run_seconds:
         return ()
@@ -185,7 +185,7 @@ def _facts(
     return facts
 
 
-def _times(report: Report, kernel: KernelReport) -> list[tuple[str, str]]:
+def _times(report: ModelReport, kernel: KernelReport) -> list[tuple[str, str]]:
     each = kernel.run_seconds / kernel.calls if kernel.calls else 0.0
     total = sum(one.run_seconds for one in report.kernels) or 1.0
     cold = f", {time_text(kernel.seconds)} with a cold cache" if kernel.seconds != each else ""

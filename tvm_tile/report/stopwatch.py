@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from tvm_tile.plan.report import Stage
+from tvm_tile.report.compiled import Stage
 
 
 class Stopwatch:

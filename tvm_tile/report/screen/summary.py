@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tvm_tile.plan.detail import Sort
-from tvm_tile.plan.kernel_table import sorted_by
-from tvm_tile.plan.screen_text import (
+from tvm_tile.report.compiled import KernelReport, ModelReport
+from tvm_tile.report.detail import Sort
+from tvm_tile.report.screen.kernel_table import sorted_by
+from tvm_tile.report.screen.text import (
     WIDTH,
     Row,
     computes,
@@ -20,16 +20,13 @@ from tvm_tile.plan.screen_text import (
     wrapped,
 )
 
-if TYPE_CHECKING:
-    from tvm_tile.plan.report import KernelReport, Report
-
 _ROWS = 10  # kernels
 _FALLBACKS = 3
 _NOTES = 4
 _HEADING = ("share", "time", "calls", "bound by", "computes (first call)")
 
 
-def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterator[str]:
+def screen(report: ModelReport, sort: Sort, measured: float, spread: float) -> Iterator[str]:
     """At most 40 lines of at most 100 characters.
 
     Args:
@@ -46,7 +43,7 @@ def screen(report: Report, sort: Sort, measured: float, spread: float) -> Iterat
         yield from wrapped(line)
 
 
-def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
+def _totals(report: ModelReport, measured: float, spread: float) -> Iterator[str]:
     taken = f", {duration(measured)} measured (spread {duration(spread)})" if measured else ""
     run = f"{report.at_least}{duration(report.predicted_seconds)} {report.how}"
     yield f"{report.device}: a run takes {run}{taken}"
@@ -67,7 +64,7 @@ def _totals(report: Report, measured: float, spread: float) -> Iterator[str]:
         yield f"  compiled   in {total:.1f} s, of which {longest.seconds:.1f} s: {longest.name}"
 
 
-def _launches(report: Report) -> str:
+def _launches(report: ModelReport) -> str:
     count = sum(kernel.calls * kernel.launches for kernel in report.kernels)
     if report.launches is None:
         return f"{count} kernels, one by one"
@@ -77,7 +74,7 @@ def _launches(report: Report) -> str:
     return f"{count} kernels: {inside}; {report.launches.outside} by themselves"
 
 
-def _kernels(report: Report, sort: Sort) -> Iterator[str]:
+def _kernels(report: ModelReport, sort: Sort) -> Iterator[str]:
     ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
     total = sum(kernel.run_seconds for kernel in ordered) or 1.0
     first = ordered[:_ROWS]
@@ -87,7 +84,7 @@ def _kernels(report: Report, sort: Sort) -> Iterator[str]:
         yield f"{share:.1f} % in {len(rest)} other kernels"
 
 
-def _row(report: Report, kernel: KernelReport, total: float) -> Row:
+def _row(report: ModelReport, kernel: KernelReport, total: float) -> Row:
     cells = (
         f"{100 * kernel.run_seconds / total:.1f} %",
         duration(kernel.run_seconds),
@@ -97,7 +94,7 @@ def _row(report: Report, kernel: KernelReport, total: float) -> Row:
     return cells, partial(computes, kernel)
 
 
-def _remarks(report: Report) -> Iterator[str]:
+def _remarks(report: ModelReport) -> Iterator[str]:
     for kernel in report.fallbacks[:_FALLBACKS]:
         what = computes(kernel, WIDTH // 3)
         yield f"fell back to TVM's schedules: {what}: {kernel.fallback}"
@@ -110,7 +107,7 @@ def _remarks(report: Report) -> Iterator[str]:
     yield 'more: detail="kernels", "joined", "apart", "memory" or "all"'
 
 
-def _groups(report: Report) -> Iterator[str]:
+def _groups(report: ModelReport) -> Iterator[str]:
     """What became one kernel."""
     joined = [decision for decision in report.decisions if not decision.reason]
     if joined:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tvm_tile.plan.screen_text import (
+from tvm_tile.report.profile import KernelProfile, ModelProfile
+from tvm_tile.report.screen.text import (
     WIDTH,
     Row,
     computes,
@@ -16,9 +16,6 @@ from tvm_tile.plan.screen_text import (
     with_room,
     wrapped,
 )
-
-if TYPE_CHECKING:
-    from tvm_tile.plan.profile import KernelProfile, Profile
 
 _ROWS = 15  # kernels
 _UNSEEN = 3
@@ -30,7 +27,7 @@ _HEADING = (
 )
 
 
-def profile_screen(profile: Profile) -> Iterator[str]:
+def profile_screen(profile: ModelProfile) -> Iterator[str]:
     """At most 40 lines of at most 100 characters."""
     yield from map(cut, _totals(profile))
     yield ""
@@ -40,7 +37,7 @@ def profile_screen(profile: Profile) -> Iterator[str]:
         yield from wrapped(line)
 
 
-def _totals(profile: Profile) -> Iterator[str]:
+def _totals(profile: ModelProfile) -> Iterator[str]:
     report, shares = profile.report, profile.shares
     runs = counted(len(profile.runs), "run")
     yield f"{report.device}: {runs} watched by {profile.source}, {_graphs(profile)}"
@@ -59,14 +56,14 @@ def _totals(profile: Profile) -> Iterator[str]:
     yield f"  on device  {duration(shares.on_device)}, {part:.1f} % of a run that nothing watches"
 
 
-def _graphs(profile: Profile) -> str:
+def _graphs(profile: ModelProfile) -> str:
     launches = profile.report.launches
     if launches is None or not launches.graphs:
         return "kernels launched one by one"
     return f"kernels in {counted(launches.graphs, 'CUDA graph')}"
 
 
-def _share(seconds: float, profile: Profile) -> str:
+def _share(seconds: float, profile: ModelProfile) -> str:
     whole = profile.shares.whole
     return f"{duration(seconds)} ({100 * seconds / whole if whole else 0.0:.1f} %)"
 
@@ -103,7 +100,7 @@ def _computes(kernel: KernelProfile, width: int) -> str:
     return computes(known, width)
 
 
-def _remarks(profile: Profile) -> Iterator[str]:
+def _remarks(profile: ModelProfile) -> Iterator[str]:
     unseen = profile.unseen
     for kernel in unseen[:_UNSEEN]:
         yield f"did not run: {computes(kernel, WIDTH // 2)}: {kernel.name}"

@@ -12,9 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.plan.comparison_screen import comparison_screen
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.report.compiled import KernelReport, ModelReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,51 +41,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two compilations side by side. ``str()`` is a screen for people.
-
-    Attributes:
-        first: the report of one of them; so is ``second``.
-        seconds: of a run of each.
-        is_measured: whether times are measured; else they are predicted.
-        changes: those that differ most first. Their seconds add up to those of all kernels.
-    """
-
-    first: Report
-    second: Report
-    seconds: tuple[float, float]
-    is_measured: bool
-    changes: tuple[Change, ...]
-
-    @property
-    def gained(self) -> tuple[Change, ...]:
-        """What takes less time on the second side."""
-        return tuple(change for change in self.changes if change.difference < 0)
-
-    @property
-    def lost(self) -> tuple[Change, ...]:
-        """What takes more time on the second side."""
-        return tuple(change for change in self.changes if change.difference > 0)
-
-    def __str__(self) -> str:
-        return "\n".join(comparison_screen(self))
-
-
-def compare_reports(first: Report, second: Report) -> Comparison:
-    """Two compilations side by side, as predicted."""
-    sides = [{k.name: k.run_seconds for k in report.kernels} for report in (first, second)]
-    seconds = first.predicted_seconds, second.predicted_seconds
-    return Comparison(first, second, seconds, False, _changes(first, second, *sides))
-
-
-def compare_profiles(first: Profile, second: Profile) -> Comparison:
-    """Two compilations side by side, as measured."""
-    sides = [{k.name: k.seconds for k in profile.kernels} for profile in (first, second)]
-    changes = _changes(first.report, second.report, *sides)
-    return Comparison(first.report, second.report, (first.seconds, second.seconds), True, changes)
-
-
-@dataclass(frozen=True, slots=True)
 class _Part:
     """Those calls of a kernel that compute the same, by name: its share of the kernel's time."""
 
@@ -97,7 +50,16 @@ class _Part:
     seconds: float
 
 
-def _changes(first: Report, second: Report, *sides: Mapping[str, float]) -> tuple[Change, ...]:
+def changes_between(
+    first: ModelReport, second: ModelReport, *sides: Mapping[str, float]
+) -> tuple[Change, ...]:
+    """What differs between two compilations, what differs most first.
+
+    Args:
+        first: one of them.
+        second: the other one.
+        sides: seconds of a run of each kernel by its name, of the first one and of the second.
+    """
     parts = [
         part
         for side, report in enumerate((first, second))
@@ -119,7 +81,7 @@ def _changes(first: Report, second: Report, *sides: Mapping[str, float]) -> tupl
     return tuple(sorted(changes, key=lambda change: -abs(change.difference)))
 
 
-def _parts(side: int, report: Report, seconds: Mapping[str, float]) -> Iterator[_Part]:
+def _parts(side: int, report: ModelReport, seconds: Mapping[str, float]) -> Iterator[_Part]:
     known = {kernel.name: kernel for kernel in report.kernels}
     for name, taken in seconds.items():
         called = _called(name, known.get(name))

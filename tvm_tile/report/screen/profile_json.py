@@ -39,15 +39,14 @@ These fields stay, whatever becomes of the classes::
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tvm_tile.plan.profile import KernelProfile, Profile
+from tvm_tile.report.profile import KernelProfile, ModelProfile
 
 _VERSION = 1
 
 
-def profile_json(profile: Profile) -> str:
+def profile_json(profile: ModelProfile) -> str:
     """The text of a profile."""
     report, shares = profile.report, profile.shares
     data = {

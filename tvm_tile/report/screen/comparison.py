@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tvm_tile.plan.report import Report
-from tvm_tile.plan.screen_text import Row, counted, cut, duration, size, with_room, wrapped
-from tvm_tile.plan.short_names import short
-
-if TYPE_CHECKING:
-    from tvm_tile.plan.comparison import Change, Comparison
+from tvm_tile.report.comparison import Change
+from tvm_tile.report.compiled import ModelReport
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.text import Row, counted, cut, duration, size, with_room, wrapped
 
 _ROWS = 20  # changes
 _EVEN = 0.005  # of the longer run: differences below are told together
 _HEADING = ("difference", "a", "b", "kernels", "places", "computes (first place)")
 
 
-def comparison_screen(comparison: Comparison) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters."""
-    for name, report, seconds in zip(
-        "ab", (comparison.first, comparison.second), comparison.seconds, strict=True
-    ):
-        yield from _side(name, report, seconds, comparison.is_measured)
-    yield _verdict(comparison)
+def comparison_screen(
+    sides: tuple[ModelReport, ModelReport],
+    seconds: tuple[float, float],
+    is_measured: bool,
+    changes: Sequence[Change],
+) -> Iterator[str]:
+    """At most 40 lines of at most 100 characters.
+
+    Args:
+        sides: what is compared.
+        seconds: of a run of each.
+        is_measured: whether times are measured; else they are predicted.
+        changes: those that differ most first.
+    """
+    for name, report, own in zip("ab", sides, seconds, strict=True):
+        yield from _side(name, report, own, is_measured)
+    yield _verdict(*seconds)
     yield ""
-    yield from _changes(comparison)
+    yield from _changes(changes, _EVEN * max(seconds))
 
 
-def _side(name: str, report: Report, seconds: float, is_measured: bool) -> Iterator[str]:
+def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> Iterator[str]:
     how = "measured" if is_measured else report.how
     least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
     yield cut(f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}")
@@ -43,8 +50,7 @@ def _side(name: str, report: Report, seconds: float, is_measured: bool) -> Itera
         yield from wrapped(f"   {report.origin.describe()}")
 
 
-def _verdict(comparison: Comparison) -> str:
-    first, second = comparison.seconds
+def _verdict(first: float, second: float) -> str:
     if not first or not second:
         return "one of them has no time: nothing follows"
     if first == second:
@@ -54,10 +60,9 @@ def _verdict(comparison: Comparison) -> str:
     return f"b takes {duration(second - first)} more: {second / first:.2f} times as long"
 
 
-def _changes(comparison: Comparison) -> Iterator[str]:
-    even = _EVEN * max(comparison.seconds)
-    told = [change for change in comparison.changes if abs(change.difference) > even][:_ROWS]
-    rest = comparison.changes[len(told) :]
+def _changes(changes: Sequence[Change], even: float) -> Iterator[str]:
+    told = [change for change in changes if abs(change.difference) > even][:_ROWS]
+    rest = changes[len(told) :]
     if told:
         yield from with_room(_HEADING, [_row(change) for change in told])
     if rest:

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm_tile.page.content import Verified
-from tvm_tile.verify.compare import Comparison
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How an output compares with what was wanted.
+
+    Attributes:
+        error: the largest difference, relative to the element and the output's mean size; infinite
+            where NaN, an infinity or a number stands in another's place.
+        wrong: elements beyond what rounding allows.
+        size: all elements.
+        example: one that is wrong, in words; empty where none is.
+    """
+
+    error: float
+    wrong: int
+    size: int
+    example: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every element is."""
+        return not self.wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found when the model was compared with its source.
+
+    Attributes:
+        is_right: whether nothing differs.
+        text: all that was compared, for people.
+        kernels: name -> what was found of that kernel, in a few words.
+    """
+
+    is_right: bool
+    text: str
+    kernels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +65,7 @@ class KernelCheck:
     tile: str
     calls: int
     allowed: float
-    comparison: Comparison
+    comparison: Difference
     missing: str = ""
     in_tvm: str = ""
 
@@ -41,7 +76,7 @@ class OutputCheck:
 
     name: str
     allowed: float
-    comparison: Comparison
+    comparison: Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +148,11 @@ class Verification:
         return "\n".join(lines)
 
 
-def _mark(comparison: Comparison) -> str:
+def _mark(comparison: Difference) -> str:
     return "right" if comparison.is_right else "WRONG"
 
 
-def _errors(comparison: Comparison, allowed: float) -> tuple[str, str]:
+def _errors(comparison: Difference, allowed: float) -> tuple[str, str]:
     return f"{comparison.error:.1e}", f"{allowed:.1e}"
 
 

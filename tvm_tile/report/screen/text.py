@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from tvm_tile.plan.short_names import short
-from tvm_tile.plan.table import aligned
-
-if TYPE_CHECKING:
-    from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.table import aligned
 
 WIDTH = 100
 """Characters of a line."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.flow_text import Told, summary, told
 from tvm_tile.plan.rprogram import RProgram
+from tvm_tile.report.screen.flow_text import Told, summary, told
 
 # All in pixels.
 _MARGIN, _TITLE = 16, 24
