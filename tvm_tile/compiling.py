@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
 
-from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.build import Builder
 from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
 from tvm_tile.build.dispatch import script_of
 from tvm_tile.device import Device
@@ -42,8 +42,9 @@ from tvm_tile.passes.lower.count_launches import count_launches
 from tvm_tile.passes.lower.planned_memory import planned_bytes
 from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
 from tvm_tile.passes.state.pass_weights import PassWeights
-from tvm_tile.pipeline import Lowered, captures, fuse, lower
+from tvm_tile.pipeline import Lowered, captures, fuse_model, lower
 from tvm_tile.report.machine_code import with_launches, with_resources
+from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
 from tvm_tile.stages.coscheduling import Coscheduling
@@ -234,20 +235,22 @@ class _Compiler:
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
-        notes = *notes, *options.notes(record), *lowered.measure.notes
-        notes = *notes, *foreign_calls(lowered.parts[0]), *conditional_calls(lowered.done.mod)
-        notes = *notes, *imported.effects.describe()
-        symbols = () if opening is None else opening.symbols
-        notes = *notes, *_notes(symbols, options)
-        taken_bytes = sum(len(constant.data) for constant in set(program.constants))
-        weights = taken_bytes + inline_bytes(lowered.mod)
-        told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
-        report = done.report(record, notes, watch.stages, *told)
-        loops = has_open_loops(lowered.done.mod)
-        report = replace(report, origin=origin_of(options), has_open_loops=loops)
+        symbols, effects = () if opening is None else opening.symbols, imported.effects
+        notes = *notes, *options.notes(record), *_notes(lowered), *effects.describe()
+        notes = *notes, *_open_notes(symbols, options)
+        known = Report(
+            *(record.name, (), notes, watch.stages, lowered.fused.decisions),
+            is_estimated=record.is_estimated,
+            turned=lowered.fused.turned,
+            coded=imported.weights,
+            symbols=symbols,
+            weights=sum(len(c.data) for c in set(program.constants)) + inline_bytes(lowered.mod),
+            origin=origin_of(options),
+            has_open_loops=has_open_loops(lowered.done.mod),
+        )
+        report = done.report(known, record)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
-        effects = imported.effects
         return CompiledModel(program, record.name, *signature, report, verifier, effects, self.held)
 
 
@@ -267,13 +270,7 @@ def schedule(
         record = resolve_device(device)
         imported, opening = _import(record, model, inputs, example_inputs, params)
         first = FirstChoices(record)
-        if opening is None:
-            fused = fuse(imported.mod, record, first=first, graphs=captures(record, Options()))
-        else:
-            opened = opening.fused(
-                record, lambda mod, own, no: fuse(mod, record, first=own, refused=no), first, {}
-            )
-            fused = rename_by_content(opened)
+        fused = fuse_model(imported.mod, record, Options(), first, {}, opening=opening).mod
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: script_of(scheduled[kernel.name]) for kernel in kernels}
@@ -333,7 +330,14 @@ def _left_for_kernels(done: Coscheduling) -> tuple[str, ...]:
     )
 
 
-def _notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
+def _notes(lowered: Lowered) -> Iterator[str]:
+    """Lines for people about what was measured, and what is not computed by kernels of ours."""
+    yield from lowered.measure.notes
+    yield from foreign_calls(lowered.fused.mod)
+    yield from conditional_calls(lowered.done.mod)
+
+
+def _open_notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
     """Lines for people about open extents, none where there are none."""
     for symbol in symbols:
         yield f"open extent {symbol}"

@@ -158,9 +158,9 @@ def chain(x: Any) -> Any:
 
 
 def with_marks(body: Callable[..., Any], device: Device, *, forced: bool) -> tvm.IRModule:
-    from tvm_tile.pipeline import fuse
+    from tvm_tile.stages.fusing import fuse
 
-    fused = fuse(relax_module(body, ((4, 64),)), device, weld=False)
+    fused = fuse(relax_module(body, ((4, 64),)), device, weld=False).mod
     return MarkDependentLaunches(device, forced)(fused)
 
 
@@ -191,13 +191,13 @@ def test_weights_are_constants_and_other_inputs_are_not() -> None:
     mod = relax_module(
         lambda x, w: op.nn.softmax(op.matmul(op.nn.softmax(x), w)), ((4, 64), (64, 64))
     )
-    from tvm_tile.pipeline import fuse
+    from tvm_tile.stages.fusing import fuse
 
     for inputs, sizes in ((1, [[64 * 64 * 4] * 2]), (2, [])):
         given = mod.clone()
         var = given.get_global_var("main")
         given[var] = given[var].with_attr("num_input", inputs)
-        fused = MarkDependentLaunches(MEASURED)(fuse(given, MEASURED, weld=False))
+        fused = MarkDependentLaunches(MEASURED)(fuse(given, MEASURED, weld=False).mod)
         asked = [
             list(map(int, own))
             for own_marks in marks_of(fused).values()

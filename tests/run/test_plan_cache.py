@@ -15,7 +15,7 @@ from tvm.relax import op
 
 import tvm_tile
 import tvm_tile.build.lower
-from tvm_tile import Options, options, pipeline
+from tvm_tile import Options, options
 from tvm_tile.device import find_device
 from tvm_tile.files.store import Store
 from tvm_tile.passes import PlanFunction, StoredPlans
@@ -24,6 +24,7 @@ from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
 from tvm_tile.stages import opened_store
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.cover import MAX_LOSS
 
 H200 = find_device("nvidia/h200")
@@ -209,7 +210,7 @@ def test_what_could_not_be_measured_is_tried_again(
 
 def test_fallbacks_and_their_reasons_are_kept(tmp_path: Path) -> None:
     store, asked = Store(tmp_path, "1"), []
-    functions = pipeline.fuse(module(), H200).functions.values()
+    functions = fuse(module(), H200).mod.functions.values()
     func = next(f for f in functions if isinstance(f, tvm.tirx.PrimFunc))
 
     def plan(request: Request) -> Planned:

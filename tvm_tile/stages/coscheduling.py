@@ -12,7 +12,6 @@ from tvm import tirx
 from tvm_tile.build import Builder
 from tvm_tile.device.device import Device
 from tvm_tile.errors import DeviceTooSmallError
-from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.user_names import handed_on
 from tvm_tile.kernel.assemble import ZEROING
 from tvm_tile.passes.coschedule.coschedule_tasks import Apart, Coscheduled, CoscheduleTasks
@@ -23,15 +22,12 @@ from tvm_tile.passes.ir.count_calls import count_calls
 from tvm_tile.passes.scheduling.schedule_tiles import schedule_module
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.rprogram import Bounds, Control
-from tvm_tile.report.coded_weights import CodedWeight
-from tvm_tile.report.compiled import KernelReport, Launches, Stage
+from tvm_tile.report.compiled import KernelReport, Launches
 from tvm_tile.report.kernel_graph import KernelGraph
 from tvm_tile.report.limits import limits_of
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.report.screen.persistent_text import described
 from tvm_tile.report.shown import Report
-from tvm_tile.report.turned_weights import TurnedWeights
-from tvm_tile.tile.connect import Decision
 
 PERSISTENT = "persistent"
 
@@ -58,24 +54,19 @@ class Coscheduling:
     graphs: tuple[KernelGraph, ...] = ()
     planned: int = 0
 
-    def report(
-        self,
-        device: Device,
-        notes: tuple[str, ...],
-        stages: tuple[Stage, ...],
-        decisions: tuple[Decision, ...],
-        turned: tuple[TurnedWeights, ...],
-        coded: tuple[CodedWeight, ...],
-        symbols: tuple[Symbol, ...],
-        weights: int,
-    ) -> Report:
-        """All about the model, for a device; the other arguments are fields of the report."""
-        known = self.plans, self.left_apart, device.is_estimated, self.launches
+    def report(self, known: Report, device: Device) -> Report:
+        """A model's report: what is known of it but for its kernels, and these, for a device."""
         traffic = sum(kernel.calls * kernel.traffic for kernel in self.kernels)
-        own = device.name, self.kernels, notes, stages, decisions
-        told = turned, coded, symbols
-        report = Report(*own, *known, *told, weights, limits_of(device, traffic))
-        return replace(report, graphs=self.graphs, planned=self.planned)
+        return replace(
+            known,
+            kernels=self.kernels,
+            plans=self.plans,
+            left_apart=self.left_apart,
+            launches=self.launches,
+            limits=limits_of(device, traffic),
+            graphs=self.graphs,
+            planned=self.planned,
+        )
 
 
 def coschedule_what_builds(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 
+from tvm_tile.build import rename_by_content
 from tvm_tile.device import Device
 from tvm_tile.graph.open_extents import Point, Symbol, far, top
 from tvm_tile.passes.open.close_main import close
@@ -15,10 +16,11 @@ from tvm_tile.passes.open.replay import Decisions, RecordedChoices, RecordedRefu
 from tvm_tile.passes.open.unify import confirm, unify
 from tvm_tile.passes.scheduling.first_choices import FirstChoices
 from tvm_tile.passes.sequence import Refused, operator_loops, run_passes
+from tvm_tile.stages.fusing import Fused
 
 _NEAR = 4  # values of an extent, from the greatest one on, at which a model is fused
 
-Fuse = Callable[[tvm.IRModule, FirstChoices, Refused], tvm.IRModule]
+Fuse = Callable[[tvm.IRModule, FirstChoices, Refused], Fused]
 """Fuses a model, with what answers for schedules and refusals."""
 
 
@@ -34,9 +36,7 @@ class Opening:
     symbols: tuple[Symbol, ...]
     at: Callable[[Point], tvm.IRModule]
 
-    def fused(
-        self, device: Device, fuse: Fuse, choices: FirstChoices, refused: Refused
-    ) -> tvm.IRModule:
+    def fused(self, device: Device, fuse: Fuse, choices: FirstChoices, refused: Refused) -> Fused:
         """The fused model over tensors of the greatest extents, which takes open ones.
 
         Args:
@@ -51,12 +51,13 @@ class Opening:
         decisions = Decisions()
         points = near(self.symbols)
         recorded = RecordedChoices(choices, decisions), RecordedRefusals(refused, decisions)
-        modules = {points[0]: fuse(self.at(points[0]), *recorded)}
+        fused = {points[0]: fuse(self.at(points[0]), *recorded)}
         for point in points[1:]:
-            modules[point] = fuse(self.at(point), *decisions.again(device))
+            fused[point] = fuse(self.at(point), *decisions.again(device))
+        modules = {point: own.mod for point, own in fused.items()}
         opened = unify(modules, [symbol.name for symbol in self.symbols])
         self._confirm(points)
-        return close(opened, self.symbols)
+        return replace(fused[points[-1]], mod=rename_by_content(close(opened, self.symbols)))
 
     def _confirm(self, points: Sequence[Point]) -> None:
         """Make sure that loops are the same at the least extents, too, before they are fused."""
