@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tvm import relax, te, tirx
 
-from tvm_tile.build.exact_in_tvm import exact_in_tvm
+from tvm_tile.build.exact.in_tvm import exact_in_tvm
 from tvm_tile.passes.operators.fold_constants import FoldConstants
 from tvm_tile.verify.reference import References
 

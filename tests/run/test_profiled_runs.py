@@ -24,7 +24,7 @@ from tvm_tile.report.activities import shares_of
 from tvm_tile.report.profile import kernels_of
 from tvm_tile.report.screen.text import duration
 from tvm_tile.report.symbols import function_of
-from tvm_tile.runtime.cupti import load_cupti
+from tvm_tile.runtime.drivers.cupti import load_cupti
 
 GPU = tvm.cuda(0).exist
 NO_CACHE = Options(cache=False)

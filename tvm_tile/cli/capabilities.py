@@ -121,7 +121,7 @@ def _amd_compiler() -> Found:
 
 
 def _amd_gpu() -> Found:
-    from tvm_tile.runtime.hip import load_hip
+    from tvm_tile.runtime.drivers.hip import load_hip
 
     hip = load_hip()
     if hip is None or hip.device_count() == 0:

@@ -14,13 +14,13 @@ from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.graph.signature import Signature, State
 from tvm_tile.runtime.arrays import as_tvm, is_torch
-from tvm_tile.runtime.cupti import load_cupti
-from tvm_tile.runtime.emulate import attach_emulated
+from tvm_tile.runtime.drivers.cupti import load_cupti
+from tvm_tile.runtime.drivers.emulate import attach_emulated
+from tvm_tile.runtime.drivers.hip_device import HipDevice, find_hip_device
+from tvm_tile.runtime.drivers.timing import Timing, time_function
+from tvm_tile.runtime.drivers.tracing import HostClock, Run, Tracer
 from tvm_tile.runtime.ended import register_require_ended
 from tvm_tile.runtime.held import Held
-from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
-from tvm_tile.runtime.timing import Timing, time_function
-from tvm_tile.runtime.tracing import HostClock, Run, Tracer
 from tvm_tile.runtime.weights import Weights
 
 # Host code, and what must live as long.

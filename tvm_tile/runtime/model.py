@@ -19,6 +19,7 @@ from tvm_tile.report.verification import Verification
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import ArrayKind, check_input, own_torch, ready_torch
 from tvm_tile.runtime.copies import clone, copy_into
+from tvm_tile.runtime.drivers.timing import Timing
 from tvm_tile.runtime.explained import Explained, ModelVerifier
 from tvm_tile.runtime.extents import Graphed, KnownCalls
 from tvm_tile.runtime.given import check_repeats, in_order
@@ -29,7 +30,6 @@ from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
 from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
 from tvm_tile.runtime.stamps import watch_veus
 from tvm_tile.runtime.state import Kept, ModelState, check_written
-from tvm_tile.runtime.timing import Timing
 
 
 class CompiledModel(Explained):

@@ -14,8 +14,8 @@ from tvm_tile.plan.records import recorded_tasks
 from tvm_tile.report.persistent_report import PersistentReport
 from tvm_tile.report.symbols import schedule_of
 from tvm_tile.report.veu_times import VeuTimes, veu_times
+from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
 from tvm_tile.runtime.launch import Loaded
-from tvm_tile.runtime.timing import WARM_UP_CALLS
 
 
 def watch_veus(

@@ -9,10 +9,10 @@ import tvm
 from tvm import tirx
 
 from tvm_tile import compat
-from tvm_tile.build.exact_floats import hide_arithmetic
-from tvm_tile.build.exact_in_tvm import exact_in_tvm
-from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
-from tvm_tile.build.integer_types import in_unsigned, in_unsigned_on_nvidia
+from tvm_tile.build.exact.floats import hide_arithmetic
+from tvm_tile.build.exact.in_tvm import exact_in_tvm
+from tvm_tile.build.exact.integer_types import in_unsigned, in_unsigned_on_nvidia
+from tvm_tile.build.exact.integers import wrap_collected, wrap_integers
 from tvm_tile.build.tir_passes import open_blocks
 from tvm_tile.graph.functions import with_prim_funcs
 
@@ -28,8 +28,8 @@ class ExactLoops:
     after:  loops with ``as_written(x + y) - y``, ``maximum(x, y)``, ``A[truncmod(575 - i, 288)]``
 
     Without it TVM takes floating-point numbers for real ones, loses NaN in extrema, and offsets in
-    quotients of places (see :mod:`tvm_tile.build.quotients`). Loops that are to be unrolled are
-    left to the kernels' compiler: TVM would write a reduction across threads several times over
+    quotients of places (see :mod:`tvm_tile.build.exact.quotients`). Loops that are to be unrolled
+    are left to the kernels' compiler: TVM would write a reduction across threads several times over
     one variable, which its own LowerThreadAllreduce dies of.
     """
 

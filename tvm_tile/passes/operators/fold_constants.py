@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax, tirx
 
-from tvm_tile.build.exact_in_tvm import exact_on_cpu
+from tvm_tile.build.exact.in_tvm import exact_on_cpu
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.loops.decoding import format_of
 

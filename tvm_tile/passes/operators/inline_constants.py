@@ -13,7 +13,7 @@ from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
 from tvm.s_tir import SBlock
 
-from tvm_tile.build.exact_floats import hide_zeros
+from tvm_tile.build.exact.floats import hide_zeros
 from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir

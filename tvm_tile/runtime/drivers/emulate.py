@@ -12,7 +12,7 @@ import numpy as np
 from tvm_tile.build.opencl import compile_opencl, opencl_context
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import BuildError
-from tvm_tile.runtime.launchers import BLOCK, GRID, attach
+from tvm_tile.runtime.drivers.launchers import BLOCK, GRID, attach
 
 
 def attach_emulated(kernel: Kernel) -> EmulatedKernel:

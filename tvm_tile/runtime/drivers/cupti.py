@@ -18,8 +18,8 @@ from typing import Any
 
 from tvm_tile.errors import ProfileError
 from tvm_tile.report.activities import Activity, ActivityKind
-from tvm_tile.runtime.hold import HOLD, Hold, checked
-from tvm_tile.runtime.timing import WARM_UP_CALLS
+from tvm_tile.runtime.drivers.hold import HOLD, Hold, checked
+from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
 
 _BUFFER = 8 << 20  # bytes that CUPTI fills with records before it hands them over
 _AS_MANY_AS_FIT = 0
@@ -68,7 +68,7 @@ class Record:
 
 
 class Cupti:
-    """Watches runs by CUPTI's activity records; see :class:`~tvm_tile.runtime.tracing.Tracer`.
+    """The :class:`~tvm_tile.runtime.drivers.tracing.Tracer` of CUPTI's activity records.
 
     CUPTI has one user in a process: no other profiler may be at work, such as PyTorch's.
 
@@ -97,7 +97,7 @@ class Cupti:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[tuple[Activity, ...], ...]:
-        """See :class:`~tvm_tile.runtime.tracing.Tracer`; the GPU is held until a run is launched.
+        """What the GPU does in each of some runs; it is held until a run is launched.
 
         Raises:
             ProfileError: CUPTI fails, or has no times for what ran.

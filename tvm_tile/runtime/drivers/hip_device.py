@@ -10,12 +10,12 @@ from typing import Any
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.report.activities import Activity
-from tvm_tile.runtime.device_api import install_device_api
-from tvm_tile.runtime.hip import Hip, HipProperties, load_hip
-from tvm_tile.runtime.hip_kernel import HipKernel
-from tvm_tile.runtime.hip_memory import Failures, HipMemory, current_stream
-from tvm_tile.runtime.launchers import Launcher, attach, launching_by
-from tvm_tile.runtime.timing import WARM_UP_CALLS, Timing, summarize
+from tvm_tile.runtime.drivers.device_api import install_device_api
+from tvm_tile.runtime.drivers.hip import Hip, HipProperties, load_hip
+from tvm_tile.runtime.drivers.hip_kernel import HipKernel
+from tvm_tile.runtime.drivers.hip_memory import Failures, HipMemory, current_stream
+from tvm_tile.runtime.drivers.launchers import Launcher, attach, launching_by
+from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS, Timing, summarize
 
 _INDEX = 0
 
@@ -125,7 +125,7 @@ class HipDevice:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[tuple[Activity, ...], ...]:
-        """What the GPU does in each of some runs; see :class:`~tvm_tile.runtime.tracing.Tracer`.
+        """What the GPU does in each run of :class:`~tvm_tile.runtime.drivers.tracing.Tracer`.
 
         Two events are around each kernel, which keep it from beginning while the one before ends.
         """

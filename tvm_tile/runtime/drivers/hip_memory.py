@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tvm_tile.errors import DeviceMemoryError
-from tvm_tile.runtime.device_api import Place
-from tvm_tile.runtime.hip import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Hip
+from tvm_tile.runtime.drivers.device_api import Place
+from tvm_tile.runtime.drivers.hip import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Hip
 
 ROCM = 10  # kDLROCM
 _PAGE = 4096
@@ -101,7 +101,7 @@ def _noted(function: _Function) -> _Function:
 
 
 class HipMemory:
-    """A :class:`~tvm_tile.runtime.device_api.DeviceMemory` over HIP.
+    """A :class:`~tvm_tile.runtime.drivers.device_api.DeviceMemory` over HIP.
 
     Memory that TVM gives back is kept and handed out again to whoever asks for as many pages, as
     TVM's own pool does; all of it goes back to HIP when there is no other. (TVM's pool has a lock,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tvm_tile.build.numerics import with_bodies
+from tvm_tile.build.exact.numerics import with_bodies
 from tvm_tile.registered import as_written, is_as_written
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from tvm_tile.build.numerics import with_bodies
+from tvm_tile.build.exact.numerics import with_bodies
 from tvm_tile.graph.extract import loads_in
 
 

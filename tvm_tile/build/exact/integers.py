@@ -27,8 +27,8 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from tvm_tile.build.exact_floats import is_float
-from tvm_tile.build.integer_types import (
+from tvm_tile.build.exact.floats import is_float
+from tvm_tile.build.exact.integer_types import (
     Spelling,
     bits_of,
     in_unsigned,

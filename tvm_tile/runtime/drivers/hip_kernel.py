@@ -11,9 +11,9 @@ from typing import Any
 
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import BuildError
-from tvm_tile.runtime.hip import ArgumentBuffer, Hip
-from tvm_tile.runtime.hip_memory import Failures, current_stream
-from tvm_tile.runtime.launchers import BLOCK, GRID
+from tvm_tile.runtime.drivers.hip import ArgumentBuffer, Hip
+from tvm_tile.runtime.drivers.hip_memory import Failures, current_stream
+from tvm_tile.runtime.drivers.launchers import BLOCK, GRID
 
 _SHARED_BYTES = "tirx.use_dyn_shared_memory"
 _EXTENTS = (*GRID, *BLOCK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_tile.build.numerics import with_bodies
+from tvm_tile.build.exact.numerics import with_bodies
 
 
 def add_behind_extrema(kernel: Any) -> Any:

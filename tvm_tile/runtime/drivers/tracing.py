@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tvm_tile.report.activities import Activity
-from tvm_tile.runtime.launchers import Launcher, launching_by
-from tvm_tile.runtime.timing import WARM_UP_CALLS
+from tvm_tile.runtime.drivers.launchers import Launcher, launching_by
+from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
 
 Run = tuple[Activity, ...]
 
