@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tvm_tile.report.activities import Activity, ActivityKind, covered_seconds, shares_of
 from tvm_tile.report.compiled import KernelReport, Launches
-from tvm_tile.report.limits import Bound, Limits
+from tvm_tile.report.limits import Bottleneck, Limits
 from tvm_tile.report.shown import Profile, Report
 from tvm_tile.report.symbols import function_of, schedule_of
 
@@ -103,9 +103,9 @@ def test_calls_of_a_kernel_are_one_row_whatever_it_launches() -> None:
     assert conv.limit == pytest.approx(16e-6)
     assert conv.bytes_per_second == pytest.approx(2 * 3e6 / 26e-6)
     assert conv.flops_per_second == pytest.approx(2e9 / 26e-6)
-    assert conv.bound is Bound.ARITHMETIC
+    assert conv.bound is Bottleneck.ARITHMETIC
     assert total.seconds == pytest.approx(4e-6)
-    assert total.bound is Bound.LAUNCH  # two of them
+    assert total.bound is Bottleneck.LAUNCH  # two of them
 
 
 def test_what_has_no_prediction_has_a_time_all_the_same() -> None:

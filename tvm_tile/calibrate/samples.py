@@ -140,7 +140,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Sampled:
     """Measured tiles of one operator, and how the model predicts them.
 
     Attributes:
@@ -154,7 +154,7 @@ class Group:
     predict: Callable[[Device], Floats]
 
 
-def groups_of(samples: Samples, device: Device) -> tuple[Group, ...]:
+def groups_of(samples: Samples, device: Device) -> tuple[Sampled, ...]:
     """The samples as groups, those of the device they were measured on."""
     return (
         *(_contraction(own, device) for own in samples.contractions),
@@ -162,18 +162,18 @@ def groups_of(samples: Samples, device: Device) -> tuple[Group, ...]:
     )
 
 
-def _contraction(samples: ContractionSamples, device: Device) -> Group:
+def _contraction(samples: ContractionSamples, device: Device) -> Sampled:
     programs = [tile.program(samples.operator) for tile in samples.tiles]
     measured = np.array([tile.seconds for tile in samples.tiles])
-    return Group("contraction", measured, contraction_predictor(programs, device))
+    return Sampled("contraction", measured, contraction_predictor(programs, device))
 
 
-def _family(samples: FamilySamples) -> Group:
+def _family(samples: FamilySamples) -> Sampled:
     def predict(device: Device) -> Floats:
         seconds = tile_seconds(samples.family, samples.operator, device)
         return np.array([seconds[text] for text, _ in samples.tiles])
 
-    return Group(samples.family, np.array([seconds for _, seconds in samples.tiles]), predict)
+    return Sampled(samples.family, np.array([seconds for _, seconds in samples.tiles]), predict)
 
 
 def tile_seconds(family: str, operator: Operator, device: Device) -> Mapping[str, float]:

@@ -15,7 +15,7 @@ from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
 from tvm_tile.passes.operators.narrow_products import NarrowProducts
 from tvm_tile.passes.operators.read_transposed import ReadTransposed
 from tvm_tile.passes.operators.widen_late import WidenLate
-from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of, predicted_cost
+from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.scheduling.measure_candidates import MeasureCandidates, given_name
 from tvm_tile.passes.scheduling.plan_function import (
     DLIGHT,
@@ -24,7 +24,6 @@ from tvm_tile.passes.scheduling.plan_function import (
     Plan,
     PlanFunction,
     Remembered,
-    take_first,
 )
 from tvm_tile.passes.scheduling.schedule_tiles import (
     ScheduleTiles,
@@ -35,7 +34,7 @@ from tvm_tile.passes.scheduling.schedule_tiles import (
 from tvm_tile.passes.scheduling.stored_plans import StoredPlans
 from tvm_tile.passes.sequence import fused_cost, matrix_dtypes
 from tvm_tile.passes.weld.feed_writes import FeedWrites
-from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.weld.fuse_tiles import FuseTiles
 from tvm_tile.passes.weld.group_gates import GroupGates
 from tvm_tile.passes.weld.join_products import JoinProducts
 from tvm_tile.passes.weld.lay_out_weights import LayOutWeights
@@ -69,7 +68,6 @@ __all__ = [
     "Plan",
     "PlanFunction",
     "ReadTransposed",
-    "Record",
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",
@@ -82,8 +80,6 @@ __all__ = [
     "has_open_loops",
     "is_joined",
     "matrix_dtypes",
-    "predicted_cost",
     "schedule_module",
-    "take_first",
     "with_blocks_only",
 ]

@@ -16,7 +16,7 @@ from tvm_tile.report.compiled import KernelReport, ModelReport
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Changed:
     """Something that both sides compute, or one of them.
 
     Attributes:
@@ -41,7 +41,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Share:
     """Those calls of a kernel that compute the same, by name: its share of the kernel's time."""
 
     side: int
@@ -52,7 +52,7 @@ class _Part:
 
 def changes_between(
     first: ModelReport, second: ModelReport, *sides: Mapping[str, float]
-) -> tuple[Change, ...]:
+) -> tuple[Changed, ...]:
     """What differs between two compilations, what differs most first.
 
     Args:
@@ -66,11 +66,11 @@ def changes_between(
         for part in _parts(side, report, sides[side])
     ]
     # Equal kernels at several places of a model are told once.
-    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[_Part]]] = defaultdict(list)
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[_Share]]] = defaultdict(list)
     for group in _connected(parts):
         alike[_kernels(group, 0), _kernels(group, 1)].append(group)
     changes = [
-        Change(
+        Changed(
             _names(groups[0]),
             len(groups),
             *kernels,
@@ -81,12 +81,12 @@ def changes_between(
     return tuple(sorted(changes, key=lambda change: -abs(change.difference)))
 
 
-def _parts(side: int, report: ModelReport, seconds: Mapping[str, float]) -> Iterator[_Part]:
+def _parts(side: int, report: ModelReport, seconds: Mapping[str, float]) -> Iterator[_Share]:
     known = {kernel.name: kernel for kernel in report.kernels}
     for name, taken in seconds.items():
         called = _called(name, known.get(name))
         for names in called:
-            yield _Part(side, name, names, taken / len(called))
+            yield _Share(side, name, names, taken / len(called))
 
 
 def _called(name: str, kernel: KernelReport | None) -> tuple[tuple[str, ...], ...]:
@@ -96,7 +96,7 @@ def _called(name: str, kernel: KernelReport | None) -> tuple[tuple[str, ...], ..
     return kernel.names or ((f"({kernel.operators or name})",),)
 
 
-def _connected(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+def _connected(parts: Sequence[_Share]) -> Iterator[list[_Share]]:
     """Parts that have names in common, directly or through others."""
     by_name: dict[str, list[int]] = defaultdict(list)
     for number, part in enumerate(parts):
@@ -118,9 +118,9 @@ def _connected(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
         yield group
 
 
-def _kernels(group: Sequence[_Part], side: int) -> tuple[str, ...]:
+def _kernels(group: Sequence[_Share], side: int) -> tuple[str, ...]:
     return tuple(sorted({part.kernel for part in group if part.side == side}))
 
 
-def _names(group: Sequence[_Part]) -> tuple[str, ...]:
+def _names(group: Sequence[_Share]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in group for name in part.names))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import astuple, dataclass
 
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.report.cover_report import CoverReport, ModelCover
 from tvm_tile.report.kernel_graph import KernelGraph
-from tvm_tile.report.limits import Bound, Limits, bound_of
+from tvm_tile.report.limits import Bottleneck, Limits, bound_of
 from tvm_tile.report.origin import Origin
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport
 from tvm_tile.report.resources import Resources
@@ -122,22 +123,10 @@ class Launches:
         )
 
     def __mul__(self, times: int) -> Launches:
-        return Launches(
-            times * self.outside,
-            times * self.graphs,
-            times * self.captured,
-            times * self.dependent,
-            times * self.saved_seconds,
-        )
+        return Launches(*(times * each for each in astuple(self)))
 
     def __add__(self, other: Launches) -> Launches:
-        return Launches(
-            self.outside + other.outside,
-            self.graphs + other.graphs,
-            self.captured + other.captured,
-            self.dependent + other.dependent,
-            self.saved_seconds + other.saved_seconds,
-        )
+        return Launches(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +226,7 @@ class ModelReport:
         """What a call takes at the memory's bandwidth or the units' peak."""
         return max(self.memory_seconds(kernel), kernel.arithmetic_seconds)
 
-    def bound(self, kernel: KernelReport, seconds: float | None = None) -> Bound:
+    def bound(self, kernel: KernelReport, seconds: float | None = None) -> Bottleneck:
         """What most of a kernel's time goes to: that of a call, by default as predicted."""
         each = kernel.run_seconds / kernel.calls if seconds is None else seconds
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0

@@ -12,7 +12,7 @@ from tvm_tile.tile.classify import is_product
 _MAJORITY = 0.5
 
 
-class Bound(Enum):
+class Bottleneck(Enum):
     """What most of a kernel's time goes to; what it is called is for people."""
 
     MEMORY = "bytes"
@@ -66,7 +66,7 @@ def limits_of(device: Device, traffic: float) -> Limits:
     return Limits(memory, False, launch, roofs)
 
 
-def bound_of(seconds: float, memory: float, arithmetic: float, launch: float) -> Bound:
+def bound_of(seconds: float, memory: float, arithmetic: float, launch: float) -> Bottleneck:
     """What most of a kernel's time goes to.
 
     Args:
@@ -75,9 +75,10 @@ def bound_of(seconds: float, memory: float, arithmetic: float, launch: float) ->
             If none of these is most of its time, it mostly waits: for data that are on their way,
             for other threads, or for a few blocks while others have ended.
     """
-    parts = ((memory, Bound.MEMORY), (arithmetic, Bound.ARITHMETIC), (launch, Bound.LAUNCH))
+    kinds = Bottleneck.MEMORY, Bottleneck.ARITHMETIC, Bottleneck.LAUNCH
+    parts = zip((memory, arithmetic, launch), kinds, strict=True)
     longest, bound = max(parts, key=lambda part: part[0])
-    return bound if longest >= _MAJORITY * seconds else Bound.LATENCY
+    return bound if longest >= _MAJORITY * seconds else Bottleneck.LATENCY
 
 
 def arithmetic_seconds(graph: TileGraph, device: Device) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tvm_tile.report.activities import Activity, ActivityKind, Shares, shares_of
 from tvm_tile.report.compiled import KernelReport, ModelReport
-from tvm_tile.report.limits import Bound
+from tvm_tile.report.limits import Bottleneck
 from tvm_tile.report.samples import interquartile_range
 from tvm_tile.report.symbols import function_of, schedule_of
 from tvm_tile.report.veu_times import VeuTimes
@@ -38,7 +38,7 @@ class KernelProfile:
     spread: float
     predicted: float | None
     limit: float | None
-    bound: Bound | None
+    bound: Bottleneck | None
 
     @property
     def bytes_per_second(self) -> float | None:

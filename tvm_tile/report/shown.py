@@ -10,7 +10,7 @@ from pathlib import Path
 from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.files.whole_file import replacing
 from tvm_tile.report.coded_weights import render_coded
-from tvm_tile.report.comparison import Change, changes_between
+from tvm_tile.report.comparison import Changed, changes_between
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.detail import DETAILS, SORTS, Detail, Sort, check_word
 from tvm_tile.report.profile import ModelProfile
@@ -59,14 +59,13 @@ class Report(ModelReport):
         check_word("sort", sort, SORTS)
         if detail == "summary":
             return [*screen(self, sort, *timing)]
-        how = self.how
         joined, apart = tuple(render_joined(self.decisions)), tuple(render_apart(self.decisions))
         kernels = [
             *render_kernels(sorted_by(self.kernels, sort)),
             *(f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks),
         ]
         memory = [*render_turned(self.turned), *render_coded(self.coded)]
-        cover = tuple(render_cover(self.cover, how))
+        cover = tuple(render_cover(self.cover, self.how))
         sections: dict[str, list[Part]] = {
             "kernels": [*kernels, *cover],
             "joined": [*joined, *render_plans(self.plans, ())],
@@ -177,15 +176,15 @@ class Comparison:
     second: Report
     seconds: tuple[float, float]
     is_measured: bool
-    changes: tuple[Change, ...]
+    changes: tuple[Changed, ...]
 
     @property
-    def gained(self) -> tuple[Change, ...]:
+    def gained(self) -> tuple[Changed, ...]:
         """What takes less time on the second side."""
         return tuple(change for change in self.changes if change.difference < 0)
 
     @property
-    def lost(self) -> tuple[Change, ...]:
+    def lost(self) -> tuple[Changed, ...]:
         """What takes more time on the second side."""
         return tuple(change for change in self.changes if change.difference > 0)
 

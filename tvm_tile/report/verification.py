@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from tvm_tile.report.screen.table import aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class Verification:
         ]
         missing = [kernel for kernel in self.kernels if kernel.missing]
         right = sum(k.comparison.is_right for k in self.kernels) - len(missing)
-        lines = [f"Verified on {self.device}", "", *_table(rows), ""]
+        lines = [f"Verified on {self.device}", "", *aligned(rows), ""]
         lines += [
             f"{right} of {len(self.kernels)} kernels agree with what NumPy makes of their functions"
         ]
@@ -142,7 +144,7 @@ class Verification:
                 (_mark(o.comparison), o.name, *_errors(o.comparison, o.allowed))
                 for o in self.outputs
             ]
-            lines += ["", *_table(rows), ""]
+            lines += ["", *aligned(rows), ""]
         lines += [f"The whole model: {self.source}"]
         lines += _differences(self)
         return "\n".join(lines)
@@ -154,13 +156,6 @@ def _mark(comparison: Difference) -> str:
 
 def _errors(comparison: Difference, allowed: float) -> tuple[str, str]:
     return f"{comparison.error:.1e}", f"{allowed:.1e}"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
 
 
 def _differences(found: Verification) -> Iterator[str]:

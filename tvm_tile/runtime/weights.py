@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 _MOST_PLACES = 128
 
 
-class Weights:
+class PlacedWeights:
     """A program's weights at each of its calls.
 
     ``main`` takes them as one tuple, together with the number of the place where they lie, and the

@@ -8,17 +8,12 @@ from the types and from how many numbers are added up; where an output is ill-co
 how much the reference itself moves with its inputs.
 """
 
-from tvm_tile.report.verification import Difference, KernelCheck, OutputCheck, Verification
 from tvm_tile.verify.compare import compare, tolerance
 from tvm_tile.verify.kernels import Kernels
 from tvm_tile.verify.model import Verifier
 
 __all__ = [
-    "Difference",
-    "KernelCheck",
     "Kernels",
-    "OutputCheck",
-    "Verification",
     "Verifier",
     "compare",
     "tolerance",

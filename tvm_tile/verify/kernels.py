@@ -23,7 +23,7 @@ from tvm_tile.report.verification import Difference, KernelCheck
 from tvm_tile.runtime.launch import load_functions
 from tvm_tile.schedule.open_copy import OPEN_COPY
 from tvm_tile.verify.arguments import (
-    Parameter,
+    FunctionInput,
     drawn,
     moved,
     open_variables,
@@ -176,12 +176,12 @@ class _Case:
     """
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FunctionInput, ...]
     references: References
     is_whole: bool
 
     def compared(
-        self, loaded: Any, whole: Sequence[Parameter], depth: int, sums: str
+        self, loaded: Any, whole: Sequence[FunctionInput], depth: int, sums: str
     ) -> tuple[Difference, float]:
         """The worst of its outputs, and what is allowed there."""
         rng = np.random.default_rng(0)
@@ -224,7 +224,7 @@ class _Case:
     def _moved(self, given: Sequence[Argument], rng: np.random.Generator) -> list[Argument]:
         return [a if isinstance(a, int) else moved(a, rng) for a in given]
 
-    def _filled(self, own: Parameter, rng: np.random.Generator, *, positive: bool) -> Argument:
+    def _filled(self, own: FunctionInput, rng: np.random.Generator, *, positive: bool) -> Argument:
         if own.is_output:
             return np.full(own.shape, poison(own.dtype), own.dtype)
         return drawn(own, rng, positive=positive)

@@ -94,8 +94,8 @@ def merge(
     places |= {space.value: (last, space.offset) for space in spaces}
     arguments = ([bind(a, places, constants, first) for a in arguments_of(node)] for node in nodes)
     bound = [
-        Bound(ways(node.function), tuple(bound_to), tuple(node.weights)[: len(operator.constants)])
-        for node, operator, bound_to in zip(nodes, own, arguments, strict=True)
+        Bound(ways(node.function), tuple(to), tuple(node.weights)[: len(one.constants)])
+        for node, one, to in zip(nodes, own, arguments, strict=True)
     ]
     results = [parameter(f"out{n}", graph.kinds[value]) for n, value in enumerate(outputs)]
     results.append(Parameter("workspace", (max(total, ALIGNMENT),), "uint8"))

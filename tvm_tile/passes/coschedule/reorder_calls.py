@@ -35,7 +35,7 @@ def is_zeroing(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _Piece:
     """A part of the program that is written in one piece.
 
     Attributes:
@@ -62,10 +62,10 @@ def reordered(
     that only members of groups read is left out: they know where it is. All groups count in one
     tensor of so many counters, which is set to zero once.
     """
-    return _Writer(block, graph, merged, counters, mod).written()
+    return _BlockWriter(block, graph, merged, counters, mod).written()
 
 
-class _Writer:
+class _BlockWriter:
     def __init__(
         self,
         block: relax.DataflowBlock,
@@ -115,27 +115,27 @@ class _Writer:
                     heapq.heappush(ready, (units[taker].position, taker))
         return relax.DataflowBlock(self._bindings)
 
-    def _units(self) -> list[_Unit]:
+    def _units(self) -> list[_Piece]:
         units = []
         used: set[Any] = set()
         for number, node in enumerate(self._graph.nodes):
             if number not in self._group_of:
                 needs = tuple(relax.analysis.free_vars(node.binding.value))
                 used |= set(needs)
-                units.append(_Unit(node, needs, self._positions[node.binding.var]))
+                units.append(_Piece(node, needs, self._positions[node.binding.var]))
         for view in reversed(self._graph.views):
             var = view.binding.var
             if var in used or not isinstance(var, relax.DataflowVar):
                 needs = tuple(relax.analysis.free_vars(view.binding.value))
                 used |= set(needs)
-                units.append(_Unit(view, needs, self._positions[var]))
+                units.append(_Piece(view, needs, self._positions[var]))
         for group in self._merged:
             needs = tuple(self._holders[value] for value in group.given)
             first = min(self._positions[self._graph.nodes[n].binding.var] for n in group.nodes)
-            units.append(_Unit(group, needs, first))
+            units.append(_Piece(group, needs, first))
         return units
 
-    def _bound(self, unit: _Unit) -> list[Any]:
+    def _bound(self, unit: _Piece) -> list[Any]:
         """The variables that a unit binds."""
         content = unit.content
         if isinstance(content, View):

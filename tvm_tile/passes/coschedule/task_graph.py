@@ -102,10 +102,10 @@ def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
         block: whose calls are ``call_tir``, where they are kernels.
         slices: about the functions that it calls.
     """
-    return Reader(slices).read(block)
+    return BindingReader(slices).read(block)
 
 
-class Reader:
+class BindingReader:
     """Reads bindings one after the other.
 
     Args:

@@ -27,8 +27,8 @@ from tvm_tile.passes.flow.program import FlowProgram, flow_program
 from tvm_tile.passes.flow.read import UnfitFlowError, is_allocation
 from tvm_tile.passes.flow.read_loops import read_loop
 from tvm_tile.passes.flow.runs import (
+    Bindings,
     FlowRun,
-    Line,
     RunPlans,
     divided,
     read_line,
@@ -182,7 +182,7 @@ class _Placing:
         is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
         return isinstance(value, relax.If) or (is_call and value.op in self._recursive)
 
-    def _flow(self, line: Line, run: FlowRun) -> FlowProgram:
+    def _flow(self, line: Bindings, run: FlowRun) -> FlowProgram:
         values = {binding.var: binding.value for binding in line.bindings[: run.first]}
 
         def is_fresh(value: Any) -> bool:
@@ -192,7 +192,7 @@ class _Placing:
         known = self._functions.slices, self._copy_of, self._options.bounds
         return flow_program(self._mod, own, wanted(line, run), is_fresh, *known)
 
-    def _kernel(self, line: Line, run: FlowRun, plans: RunPlans) -> list[Any]:
+    def _kernel(self, line: Bindings, run: FlowRun, plans: RunPlans) -> list[Any]:
         """The bindings that stand for a run: those that it has, where it stays as it is."""
         own = list(line.bindings[run.first : run.stop])
         self._tried += 1

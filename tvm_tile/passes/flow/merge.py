@@ -9,7 +9,13 @@ from typing import Any
 from tvm import relax, tirx
 
 from tvm_tile.kernel.dispatch import Parameter
-from tvm_tile.kernel.persistent import Bound, ControlFlow, Counters, Lowering, make_persistent
+from tvm_tile.kernel.persistent import (
+    Bound,
+    ControlFlow,
+    Counters,
+    Lowering,
+    make_persistent,
+)
 from tvm_tile.passes.coschedule.merge_calls import (
     Constants,
     arguments_of,

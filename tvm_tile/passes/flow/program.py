@@ -56,7 +56,7 @@ from tvm_tile.passes.flow.values import (
     resolved,
 )
 from tvm_tile.plan.calls import cut_at_calls
-from tvm_tile.plan.rprogram import Bounds, Branch, Call, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import Bounds, Branch, Invoke, Item, Repeat, RProgram, Series, While
 
 CopyOf = Callable[[Any], str]
 """By the type of a tensor: the name of a function that copies one."""
@@ -118,13 +118,13 @@ def flow_program(
     moving: dict[str, frozenset[int]] = {}
     while True:
         try:
-            writer = _Writer(mod, slices, copy_of, bounds, moving)
+            writer = _FlowWriter(mod, slices, copy_of, bounds, moving)
             return writer.of_flow(flow, outside, is_fresh)
         except MovesError as error:
             moving[error.function] = moving.get(error.function, frozenset()) | error.parameters
 
 
-class _Writer:
+class _FlowWriter:
     def __init__(
         self,
         mod: tvm.IRModule,
@@ -191,7 +191,7 @@ class _Writer:
             reads = (source.value,) if isinstance(source, Location) else ()
             function = self._copy_of(self._memories.kind(target))
             self._nodes.append(TaskNode(None, function, (source,), reads, (target,)))
-        return [Run(tuple(range(first, len(self._nodes))))] if pairs else []
+        return [Series(tuple(range(first, len(self._nodes))))] if pairs else []
 
     def _called(
         self,
@@ -227,7 +227,7 @@ class _Writer:
         self._recursion.require_fixed(called, arguments)
         deeper, moved = self._memories.deeper, called.parameters.items()
         pairs = [(as_tensor(arguments[n]), deeper(memory)) for n, memory in moved]
-        items = [*self._copied(pairs), Call(called.number)]
+        items = [*self._copied(pairs), Invoke(called.number)]
         results: list[Source] = [Location(deeper(memory), 0) for memory in called.results]
         items += self._delivered(results, called.copied(targets, brief, self._memories))
         return items, results
@@ -299,7 +299,7 @@ class _Writer:
             node = renumbered(action, env)
             self._nodes.append(node)
             self._memories.unwritten -= {*node.outputs, *node.changes}
-            return [Run((len(self._nodes) - 1,))]
+            return [Series((len(self._nodes) - 1,))]
         return []
 
     def _branch(self, action: Chosen, env: dict[int, Source]) -> Branch:

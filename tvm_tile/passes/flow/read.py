@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from tvm_tile.passes.coschedule.task_graph import Location, Reader, Slices, TaskNode
+from tvm_tile.passes.coschedule.task_graph import BindingReader, Location, Slices, TaskNode
 
 _NO_VALUE = -1
 
@@ -119,7 +119,7 @@ def read_run(
     return replace(flow, parameters=tuple(reader.given)), dict(reader.given)
 
 
-class _FlowReader(Reader):
+class _FlowReader(BindingReader):
     """Reads a function; the actions of a sequence are those behind where it began."""
 
     def __init__(self, slices: Slices) -> None:

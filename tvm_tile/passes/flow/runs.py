@@ -16,7 +16,7 @@ from tvm_tile.passes.flow.read import UnfitFlowError
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Bindings:
     """The bindings of a function.
 
     Attributes:
@@ -42,23 +42,23 @@ class FlowRun:
     stop: int
 
 
-def read_line(body: relax.SeqExpr) -> Line:
+def read_line(body: relax.SeqExpr) -> Bindings:
     """The bindings of a function's body."""
     bindings = tuple(binding for block in body.blocks for binding in block.bindings)
     uses: dict[Any, int] = {}
     for number, binding in enumerate(bindings):
         uses |= dict.fromkeys(relax.analysis.free_vars(binding.value), number)
     uses |= dict.fromkeys(relax.analysis.free_vars(body.body), len(bindings))
-    return Line(bindings, uses)
+    return Bindings(bindings, uses)
 
 
-def wanted(line: Line, run: FlowRun) -> list[Any]:
+def wanted(line: Bindings, run: FlowRun) -> list[Any]:
     """The variables that a run computes and that others use."""
     _, own = divided(line, run)
     return [b.var for b in own if line.last_uses.get(b.var, -1) >= run.stop]
 
 
-def divided(line: Line, run: FlowRun) -> tuple[list[Any], list[Any]]:
+def divided(line: Bindings, run: FlowRun) -> tuple[list[Any], list[Any]]:
     """The bindings of a run that only name fields of tuples from outside, and all others."""
     own = line.bindings[run.first : run.stop]
     bound = {binding.var for binding in own}
@@ -101,7 +101,7 @@ class RunPlans:
         always: whether control flow that can be in a kernel is, even if the host is faster.
     """
 
-    line: Line
+    line: Bindings
     read: Callable[[FlowRun], FlowProgram]
     functions: TaskFunctions
     device: Device

@@ -9,7 +9,7 @@ from typing import Any
 from tvm_tile.passes.coschedule.task_graph import Location, TaskNode
 from tvm_tile.passes.flow.read import Flow, Source, UnfitFlowError
 from tvm_tile.passes.flow.read_loops import LoopForm
-from tvm_tile.plan.rprogram import Access, Item, Run
+from tvm_tile.plan.rprogram import Footprint, Item, Series
 
 
 def given_place(form: LoopForm, body: Flow, parameter: int) -> Location | None:
@@ -60,18 +60,18 @@ def are_alike(one: Any, other: Any) -> bool:
     return bool(one.dtype == other.dtype and list(one.shape) == list(other.shape))
 
 
-def access_of(node: TaskNode, home: Callable[[int], int]) -> Access:
+def access_of(node: TaskNode, home: Callable[[int], int]) -> Footprint:
     """What a node touches, by the memories that stand for its own."""
     written = (*node.outputs, *node.changes)
-    return Access(frozenset(map(home, node.reads)), frozenset(map(home, written)))
+    return Footprint(frozenset(map(home, node.reads)), frozenset(map(home, written)))
 
 
 def joined(items: Sequence[Item]) -> list[Item]:
     """Items, straight lines behind one another as one."""
     found: list[Item] = []
     for item in items:
-        if isinstance(item, Run) and found and isinstance(found[-1], Run):
-            found[-1] = Run((*found[-1].operators, *item.operators))
+        if isinstance(item, Series) and found and isinstance(found[-1], Series):
+            found[-1] = Series((*found[-1].operators, *item.operators))
         else:
             found.append(item)
     return found

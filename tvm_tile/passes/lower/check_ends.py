@@ -75,11 +75,11 @@ class CheckEnds:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         register_require_ended()
-        return _Rewriter(mod).rewritten(mod)
+        return _EndChecking(mod).rewritten(mod)
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _EndChecking(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         is_check = isinstance(call.op, relax.ExternFunc) and call.op.global_symbol == REQUIRE_ENDED

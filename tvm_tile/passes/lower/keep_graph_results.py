@@ -27,11 +27,11 @@ class KeepGraphResults:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Rewriter(mod).rewritten(mod)
+        return _ResultKeeping(mod).rewritten(mod)
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _ResultKeeping(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         if not _is_graph_of_no_results(call):
             return super().visit_call_(call)

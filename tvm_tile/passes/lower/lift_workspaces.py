@@ -49,7 +49,7 @@ class LiftWorkspaces:
             # The type of a GlobalVar tells the parameters, so that it is another one now.
             del result[name]
             result[own.var] = own.func
-        return _Rewriter(result, lifted).rewritten(result)
+        return _WorkspaceLifting(result, lifted).rewritten(result)
 
 
 def has_workspace(func: tirx.PrimFunc) -> bool:
@@ -67,7 +67,7 @@ class _Lifted:
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _WorkspaceLifting(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule, lifted: Mapping[str, _Lifted]) -> None:
         super().__init__(mod)
         self._lifted = lifted

@@ -34,7 +34,7 @@ class OutlineBranches:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        finder = _Finder()
+        finder = _IfFinder()
         for func in mod.functions.values():
             if isinstance(func, relax.Function):
                 finder.visit_expr(func)
@@ -44,7 +44,7 @@ class OutlineBranches:
 
 
 @relax.expr_functor.visitor
-class _Finder(relax.PyExprVisitor):
+class _IfFinder(relax.PyExprVisitor):
     """Whether a function has an If."""
 
     found = False

@@ -11,7 +11,7 @@ from tvm.ir import GenericConst
 
 from tvm_tile.graph.user_names import bindings_of, names_of
 from tvm_tile.passes.ir.rewriter import is_in_place, size_of, written_over
-from tvm_tile.report.kernel_graph import KernelCall, KernelGraph, Tensor
+from tvm_tile.report.kernel_graph import Handed, KernelCall, KernelGraph
 
 _MAIN = "main"
 # What gives a tensor another shape, or memory of any content, and runs no kernel.
@@ -33,14 +33,14 @@ def read_kernel_graphs(mod: tvm.IRModule) -> tuple[KernelGraph, ...]:
         if isinstance(func, relax.Function)
     }
     ordered = sorted(functions, key=lambda name: (name != _MAIN, name))
-    return tuple(_Reader().read(name, functions[name]) for name in ordered)
+    return tuple(_Follower().read(name, functions[name]) for name in ordered)
 
 
-class _Reader:
+class _Follower:
     """Reads one function."""
 
     def __init__(self) -> None:
-        self._tensors: list[Tensor] = []
+        self._tensors: list[Handed] = []
         self._calls: list[KernelCall] = []
         self._fields: dict[Any, tuple[Place, ...]] = {}  # of variables
 
@@ -91,7 +91,7 @@ class _Reader:
         first = len(self._tensors)
         for ty, home in zip(types, homes or [None] * len(types), strict=True):
             shape = ty.shape if ty.shape is not None else ()
-            self._tensors.append(Tensor(tuple(map(_extent, shape)), str(ty.dtype), _size(ty), home))
+            self._tensors.append(Handed(tuple(map(_extent, shape)), str(ty.dtype), _size(ty), home))
         made = list(range(first, len(self._tensors)))
         self._fields[var] = tuple(frozenset([number]) for number in made)
         return made

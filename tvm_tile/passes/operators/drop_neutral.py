@@ -52,11 +52,11 @@ class DropNeutral:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Rewriter(mod).rewritten(mod)
+        return _NeutralDropping(mod).rewritten(mod)
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _NeutralDropping(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self._written = _written(mod)

@@ -45,11 +45,11 @@ class ReadTransposed:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return folded(mod, _Rewriter(mod, self.dtypes_by_depth, self.as_stored))
+        return folded(mod, _TransposedReading(mod, self.dtypes_by_depth, self.as_stored))
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _TransposedReading(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule, dtypes_by_depth: frozenset[str], as_stored: bool) -> None:
         super().__init__(mod)
         self._dtypes_by_depth, self._as_stored = dtypes_by_depth, as_stored

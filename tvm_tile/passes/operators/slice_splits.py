@@ -30,11 +30,11 @@ class SliceSplits:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Rewriter(mod).rewritten(mod)
+        return _SplitSlicing(mod).rewritten(mod)
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _SplitSlicing(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         sections = _sections(call) if getattr(call.op, "name", "") == _SPLIT else None

@@ -29,11 +29,11 @@ class WidenLate:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Rewriter(mod).rewritten(mod)
+        return _LateWidening(mod).rewritten(mod)
 
 
 @mutator
-class _Rewriter(ModuleRewriter):
+class _LateWidening(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         narrow = self._narrow(call) if _is_call(call, *_MOVES) else None

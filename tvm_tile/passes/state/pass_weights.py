@@ -76,7 +76,7 @@ class PassWeights:
         number = [tvm.tirx.Var("place", "int64")]
         is_open = bool((main.attrs or {}).get(CAPTURED_EXTENTS))
         place = relax.Var("place", relax.ShapeType(number) if is_open else relax.ShapeType(ndim=1))
-        taken = _Taken(mod, weights, given, place, lambda c: len(weights) + self.position(c))
+        taken = _Passing(mod, weights, given, place, lambda c: len(weights) + self.position(c))
         body = taken.body_of(main, given)
         if inputs == count and not taken.has_constants:
             return mod
@@ -90,7 +90,7 @@ class PassWeights:
 
 
 @mutator
-class _Taken(ModuleRewriter):
+class _Passing(ModuleRewriter):
     """Passes the tuple on to captured functions, and takes constants and weights out of it.
 
     RewriteCUDAGraph calls one function where several are equal, with other weights each time. Which

@@ -47,7 +47,7 @@ class FuseOperators:
         fuse = relax.transform.FuseOps()
         parting = _Parting(mod)
         mod = mutated(mod, parting)
-        fused, marked = (fuse(mutated(mod, _Marking(mod, marks))) for marks in (False, True))
+        fused, marked = (fuse(mutated(mod, _Naming(mod, marks))) for marks in (False, True))
         found: dict[Any, Names] = {}
         for var, func in fused.functions_items():
             if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {}):
@@ -97,7 +97,7 @@ class _Rejoining(PyExprMutator):
 
 
 @mutator
-class _Marking(PyExprMutator):
+class _Naming(PyExprMutator):
     """Writes calls of kernels again, with their names in their attributes or without."""
 
     def __init__(self, mod: tvm.IRModule, marks: bool) -> None:

@@ -71,7 +71,7 @@ class FuseTiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _TirCall:
     """A ``call_tir`` in a function's dataflow.
 
     Attributes:
@@ -141,7 +141,7 @@ def _joined(
 
 def _reckoned(
     mod: tvm.IRModule,
-    members: Sequence[_Site],
+    members: Sequence[_TirCall],
     edges: tuple[Edge, ...],
     predict: Predict,
     refused: Mapping[Any, str],
@@ -168,7 +168,7 @@ def _reckoned(
     return Decision(names, edges, apart, seconds, rule.name, reason)
 
 
-def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
+def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:
     """The functions of a group, and of which value each argument is: equal where they compute the
     same."""
     values = [site.var for site in members] + outer_values(_calls(members))
@@ -178,7 +178,7 @@ def _wiring(members: Sequence[_Site]) -> tuple[Any, ...]:
     )
 
 
-def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
+def _edges(members: Sequence[_TirCall], views: Sequence[bool]) -> tuple[Edge, ...]:
     """The values that functions of a group hand to each other."""
     return tuple(
         Edge(maker, taker, size_of(made.kind), views[maker])
@@ -188,9 +188,9 @@ def _edges(members: Sequence[_Site], views: Sequence[bool]) -> tuple[Edge, ...]:
     )
 
 
-def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
+def _sites(func: relax.Function) -> tuple[list[_TirCall], list[Any]]:
     """Calls of a function's dataflow blocks, and the values that anything else uses."""
-    sites: list[_Site] = []
+    sites: list[_TirCall] = []
     others: list[Any] = list(relax.analysis.free_vars(func.body.body))
     numbers = {block: number for number, block in enumerate(func.body.blocks)}
     for place, (block, binding) in enumerate(bindings_of(func)):
@@ -199,7 +199,7 @@ def _sites(func: relax.Function) -> tuple[list[_Site], list[Any]]:
             arguments = tuple(value.args[1].fields)
             kind = value.ty_args[0]
             found = (value.args[0], arguments, kind, place, numbers[block])
-            sites.append(_Site(binding.var, value, *found))
+            sites.append(_TirCall(binding.var, value, *found))
         else:
             # Not ``+=``, which TVM's array takes over: it would copy itself each time.
             others.extend(relax.analysis.free_vars(value))
@@ -222,7 +222,7 @@ def overwritten(func: relax.Function) -> list[tuple[int, Any]]:
     ]
 
 
-def _may_wait(members: Sequence[_Site], written: Sequence[tuple[int, Any]]) -> bool:
+def _may_wait(members: Sequence[_TirCall], written: Sequence[tuple[int, Any]]) -> bool:
     """Whether all of a group may be computed where its last member is: nothing that they take is
     written over in between."""
     last = members[-1].place
@@ -281,7 +281,7 @@ def _moves(operator: Operator) -> bool:
     return read.tensor.dtype == operator.write.tensor.dtype
 
 
-def _calls(members: Sequence[_Site]) -> list[tuple[Any, Any]]:
+def _calls(members: Sequence[_TirCall]) -> list[tuple[Any, Any]]:
     return [(site.var, site.call) for site in members]
 
 
@@ -306,7 +306,7 @@ class _Joining(PyExprMutator):
     """
 
     def __init__(
-        self, mod: tvm.IRModule, groups: Sequence[Sequence[_Site]], reshapes: Sequence[_Site]
+        self, mod: tvm.IRModule, groups: Sequence[Sequence[_TirCall]], reshapes: Sequence[_TirCall]
     ) -> None:
         super().__init__(mod)
         self._mod = mod
@@ -334,7 +334,7 @@ class _Joining(PyExprMutator):
         name = joined_name([str(site.func.name_hint) for site in group])
         return relax.call_tir(self.builder_.add_func(func, name), args, group[-1].kind)
 
-    def _taken(self, value: Any, by: _Site) -> Any:
+    def _taken(self, value: Any, by: _TirCall) -> Any:
         """A value as a call can take it."""
         made = self._reshapes.get(value) if isinstance(value, relax.Var) else None
         if made is None or made.block == by.block:

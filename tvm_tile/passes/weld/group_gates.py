@@ -50,11 +50,11 @@ class GroupGates:
         predict, refused = self.predict or FirstChoices(self.device), self.refused or {}
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Grouping(mod, self.device, predict, refused).rewritten(mod, var)
+                mod = _OneGate(mod, self.device, predict, refused).rewritten(mod, var)
         return mod
 
 
-class _Grouping:
+class _OneGate:
     """Groups the gates of one function of a module, and keeps the functions made of the groups."""
 
     def __init__(

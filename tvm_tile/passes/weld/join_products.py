@@ -67,11 +67,11 @@ class JoinProducts:
         """Called by TVM's pass infrastructure."""
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod = _Joining(mod, self.cost, self.record or (lambda _: None)).rewritten(mod, var)
+                mod = _Joiner(mod, self.cost, self.record or (lambda _: None)).rewritten(mod, var)
         return mod
 
 
-class _Joining:
+class _Joiner:
     """Joins products of one function of a module."""
 
     def __init__(self, mod: tvm.IRModule, cost: Predict, record: Record) -> None:
@@ -90,10 +90,10 @@ class _Joining:
         return mod if changed is None else changed
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
-        bindings, graph = list(block.bindings), _Graph(block)
+        bindings, graph = list(block.bindings), _Dataflow(block)
         is_joined = False
         for products in parallel_products(block, self._mod):
-            part = _Part.of(products, graph)
+            part = _Cut.of(products, graph)
             asked: dict[Members, Decision] = {}
             chosen = choose(len(products), partial(self._gain, part, asked))
             for decision in decide(asked, chosen):
@@ -103,14 +103,14 @@ class _Joining:
                 is_joined = True
         return relax.DataflowBlock(bindings) if is_joined else block
 
-    def _gain(self, part: _Part, asked: dict[Members, Decision], members: Members) -> float | None:
+    def _gain(self, part: _Cut, asked: dict[Members, Decision], members: Members) -> float | None:
         """Predicted seconds that some products save as one; the answer is kept in ``asked``."""
         if (part.key, members) not in self._known:
             self._known[part.key, members] = self._compared(part, members)
         asked[members] = self._known[part.key, members]
         return asked[members].gain
 
-    def _compared(self, part: _Part, members: Members) -> Decision:
+    def _compared(self, part: _Cut, members: Members) -> Decision:
         """The decision on products alone and as one, with what reads the values of all."""
         products = [part.products[n] for n in members]
         names = tuple(f"matmul_{product.columns}" for product in products)
@@ -220,7 +220,7 @@ def _columns(
     return relax.const(np.concatenate([array.astype(like) for array in arrays]), dtype)
 
 
-class _Graph:
+class _Dataflow:
     """A dataflow block, whose parts are asked for."""
 
     def __init__(self, block: relax.DataflowBlock) -> None:
@@ -262,7 +262,7 @@ class _Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Cut:
     """The part of a block that changes as products of one value become fewer.
 
     Attributes:
@@ -278,7 +278,7 @@ class _Part:
     key: Any
 
     @classmethod
-    def of(cls, products: Sequence[ConstantProduct], graph: _Graph) -> _Part:
+    def of(cls, products: Sequence[ConstantProduct], graph: _Dataflow) -> _Cut:
         """The part that all products of a value are in, joined or not: so times compare."""
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)

@@ -45,7 +45,7 @@ class JoinWrites:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        joining = _Joining(mod, self.predict or FirstChoices(self.device), self.refused or {})
+        joining = _OneWrite(mod, self.predict or FirstChoices(self.device), self.refused or {})
 
         def joined(func: relax.Function) -> relax.Function:
             return joining.joined(func) if writes_in_place(func) else func
@@ -55,7 +55,7 @@ class JoinWrites:
         return changed
 
 
-class _Joining:
+class _OneWrite:
     """The functions of a module, while their calls are joined.
 
     Attributes:

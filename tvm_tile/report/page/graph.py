@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from tvm_tile.graph.open_extents import variable
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.kernel_graph import KernelCall, KernelGraph
-from tvm_tile.report.page.kernels import KernelView, Kind
-from tvm_tile.report.page.layout import Layout, lay_out
+from tvm_tile.report.page.kernels import BoxKind, KernelView
+from tvm_tile.report.page.layout import Plane, lay_out
 from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
 from tvm_tile.report.screen.short_names import SIGN, short, tail
 
@@ -61,7 +61,7 @@ class Box:
     title: str
     names: tuple[str, ...]
     lines: tuple[str, ...]
-    kind: Kind
+    kind: BoxKind
     kernel: int | None
     heat: float
     place: tuple[float, float]
@@ -84,7 +84,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Arrow:
     """A tensor between two boxes.
 
     Attributes:
@@ -102,7 +102,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Label:
     """The shape of a tensor, told below the box that makes it."""
 
     text: str
@@ -122,8 +122,8 @@ class GraphView:
     """
 
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
-    shapes: tuple[Shape, ...]
+    lines: tuple[Arrow, ...]
+    shapes: tuple[Label, ...]
     headings: tuple[tuple[str, float], ...]
     width: float
     height: float
@@ -144,14 +144,14 @@ def graph_view(report: ModelReport, kernels: Sequence[KernelView]) -> GraphView:
     extents = {variable(n, symbol.name): symbol.name for n, symbol in enumerate(report.symbols)}
     functions = _beginnings(report.graphs)
     boxes: list[Box] = []
-    lines: list[Line] = []
-    shapes: list[Shape] = []
+    lines: list[Arrow] = []
+    shapes: list[Label] = []
     headings, top, width = [], 0.0, 0.0
     for graph in report.graphs:
         if len(report.graphs) > 1:
             headings.append((graph.function, top + _APART / 2))
             top += _APART
-        part = _Part(graph, known, functions, extents, len(boxes), top)
+        part = _Drawing(graph, known, functions, extents, len(boxes), top)
         boxes += part.boxes()
         lines += part.lines()
         shapes += part.shapes()
@@ -168,7 +168,7 @@ def _beginnings(graphs: Sequence[KernelGraph]) -> Mapping[str, Link]:
     return found
 
 
-class _Part:
+class _Drawing:
     """The graph of one function: its inputs, then its calls, then its outputs are boxes."""
 
     def __init__(
@@ -190,7 +190,7 @@ class _Part:
         self._outputs = self._calls + len(graph.calls)
         self._edges = sorted(self._all_edges(), key=lambda edge: (edge[1], edge[0], edge[2]))
         count = self._outputs + len(graph.outputs)
-        self.layout: Layout = lay_out(count, BOX, self._edges)
+        self.layout: Plane = lay_out(count, BOX, self._edges)
         self._longest = max((k.call_seconds for k in known.values()), default=0.0) or 1.0
 
     def _all_edges(self) -> Iterator[tuple[int, int, int]]:
@@ -207,12 +207,12 @@ class _Part:
     def boxes(self) -> Iterator[Box]:
         """One for each input, then for each call, then for each output."""
         graph, texts = self._graph, self._text
-        ends = [(name, texts(tensor), Kind.INPUT) for name, tensor in graph.inputs]
+        ends = [(name, texts(tensor), BoxKind.INPUT) for name, tensor in graph.inputs]
         several = len(graph.outputs) > 1
         for number, tensors in enumerate(graph.outputs):
             name = f"output {number}" if several else "output"
             told = " or ".join(dict.fromkeys(map(texts, tensors))) or "a constant"
-            ends.append((name, told, Kind.OUTPUT))
+            ends.append((name, told, BoxKind.OUTPUT))
         inputs, outputs = ends[: self._calls], ends[self._calls :]
         titles = [
             *(name for name, _, _ in inputs),
@@ -246,7 +246,7 @@ class _Part:
         number: int,
         title: str,
         told: str,
-        kind: Kind,
+        kind: BoxKind,
         ways: tuple[tuple[Link, ...], tuple[Link, ...]],
     ) -> Box:
         return Box(
@@ -287,7 +287,7 @@ class _Part:
             own = self._functions.get(call.kernel)
             return made if own is None else replace(made, inside=(own,))
         told = [time_text(kernel.call_seconds), share_text(kernel.share / kernel.report.calls)]
-        timing = [*(told if kernel.kind is not Kind.FELL_BACK else []), kernel.kind.value]
+        timing = [*(told if kernel.kind is not BoxKind.FELL_BACK else []), kernel.kind.value]
         return replace(
             made,
             lines=(_rest(call.names) or short((kernel.operators,), _LINE), " · ".join(timing)),
@@ -296,11 +296,11 @@ class _Part:
             find=f"{find} {kernel.report.operators} {kernel.report.rule}".lower(),
         )
 
-    def _kind(self, call: KernelCall) -> Kind:
+    def _kind(self, call: KernelCall) -> BoxKind:
         kernel = self._known.get(call.kernel)
         if kernel is not None:
             return kernel.kind
-        return Kind.FUNCTION if call.kernel in self._functions else Kind.HOST
+        return BoxKind.FUNCTION if call.kernel in self._functions else BoxKind.HOST
 
     def _shape(self, tensor: int) -> str:
         """Extents as the user calls them, and the type of an element."""
@@ -313,12 +313,12 @@ class _Part:
         told = "of a size known in a call" if size is None else bytes_text(size)
         return f"{self._shape(tensor)}, {told}"
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[Arrow]:
         for (maker, taker, tensor), path in zip(self._edges, self.layout.lines, strict=True):
             text = self._text(tensor)
-            yield Line(self._first + maker, self._first + taker, path, self._top, text)
+            yield Arrow(self._first + maker, self._first + taker, path, self._top, text)
 
-    def shapes(self) -> Iterator[Shape]:
+    def shapes(self) -> Iterator[Label]:
         """Once for each box that hands on tensors of one shape."""
         made: dict[int, set[str]] = {}
         for maker, _, tensor in self._edges:
@@ -328,7 +328,7 @@ class _Part:
             x, y = self.layout.corners[maker]
             (text, *more) = sorted(texts)
             place = x + BOX[0] / 2 + 8, y + BOX[1] + self._top + 13
-            yield Shape(f"{text} and {len(more)} more" if more else text, place)
+            yield Label(f"{text} and {len(more)} more" if more else text, place)
 
 
 def _rest(names: Sequence[str]) -> str:

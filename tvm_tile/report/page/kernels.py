@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tvm_tile.report.compiled import KernelReport, ModelReport
-from tvm_tile.report.limits import Bound
+from tvm_tile.report.limits import Bottleneck
 from tvm_tile.report.page.content import Content, SourceText
 from tvm_tile.report.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
 from tvm_tile.report.profile import KernelProfile
@@ -18,14 +18,14 @@ _ROOM = 100  # characters of a title
 _MOST_OPERATORS = 6  # of a kernel, named in a line
 
 
-class Kind(Enum):
+class BoxKind(Enum):
     """What a box of the graph is, which its colour says: a kernel, by what bounds it, or an end of
     the graph. Its value is what it is called."""
 
-    MEMORY = Bound.MEMORY.value
-    ARITHMETIC = Bound.ARITHMETIC.value
-    LAUNCH = Bound.LAUNCH.value
-    LATENCY = Bound.LATENCY.value
+    MEMORY = Bottleneck.MEMORY.value
+    ARITHMETIC = Bottleneck.ARITHMETIC.value
+    LAUNCH = Bottleneck.LAUNCH.value
+    LATENCY = Bottleneck.LATENCY.value
     FELL_BACK = "fell back"
     INPUT = "input"
     OUTPUT = "output"
@@ -39,18 +39,18 @@ class Kind(Enum):
 
 
 MEANINGS = {
-    Kind.MEMORY: "most of its time goes to bytes from and to memory",
-    Kind.ARITHMETIC: "most of its time goes to operations",
-    Kind.LAUNCH: "most of its time is that of any launch",
-    Kind.LATENCY: "it mostly waits: for data on their way, for other threads, or for a few blocks "
-    "while others have ended",
-    Kind.FELL_BACK: "no rule of ours took it, so that nothing predicts its time",
+    BoxKind.MEMORY: "most of its time goes to bytes from and to memory",
+    BoxKind.ARITHMETIC: "most of its time goes to operations",
+    BoxKind.LAUNCH: "most of its time is that of any launch",
+    BoxKind.LATENCY: "it mostly waits: for data on their way, for other threads, or for a few "
+    "blocks while others have ended",
+    BoxKind.FELL_BACK: "no rule of ours took it, so that nothing predicts its time",
 }
 """What the kinds of kernels mean."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkPart:
     """What a part of a kernel's work takes at least, beside the time of a call.
 
     Attributes:
@@ -59,7 +59,7 @@ class Part:
         share: of the call's time, at most 1.
     """
 
-    kind: Kind
+    kind: BoxKind
     seconds: float
     share: float
 
@@ -88,10 +88,10 @@ class KernelView:
 
     number: int
     report: KernelReport
-    kind: Kind
+    kind: BoxKind
     share: float
     call_seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[WorkPart, ...]
     facts: tuple[tuple[str, str], ...]
     sources: tuple[SourceText, ...]
     within: tuple[tuple[str, int], ...] = ()
@@ -113,7 +113,8 @@ class KernelView:
     @property
     def time(self) -> str:
         """Of all its calls."""
-        return time_text(self.report.run_seconds) if self.kind is not Kind.FELL_BACK else "unknown"
+        fell_back = self.kind is BoxKind.FELL_BACK
+        return "unknown" if fell_back else time_text(self.report.run_seconds)
 
 
 def kernel_views(content: Content) -> tuple[KernelView, ...]:
@@ -127,7 +128,7 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
         KernelView(
             number,
             kernel,
-            Kind.FELL_BACK if kernel.fallback else Kind(report.bound(kernel).value),
+            BoxKind.FELL_BACK if kernel.fallback else BoxKind(report.bound(kernel).value),
             kernel.run_seconds / total,
             kernel.run_seconds / kernel.calls if kernel.calls else 0.0,
             _parts(report, kernel),
@@ -140,17 +141,17 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
     )
 
 
-def _parts(report: ModelReport, kernel: KernelReport) -> tuple[Part, ...]:
+def _parts(report: ModelReport, kernel: KernelReport) -> tuple[WorkPart, ...]:
     """What bytes, operations and launches of a call take at least."""
     if kernel.fallback or report.limits is None or not kernel.run_seconds:
         return ()
     each = kernel.run_seconds / kernel.calls
     known = {
-        Kind.MEMORY: report.memory_seconds(kernel),
-        Kind.ARITHMETIC: kernel.arithmetic_seconds,
-        Kind.LAUNCH: report.limits.launch_seconds * kernel.launches,
+        BoxKind.MEMORY: report.memory_seconds(kernel),
+        BoxKind.ARITHMETIC: kernel.arithmetic_seconds,
+        BoxKind.LAUNCH: report.limits.launch_seconds * kernel.launches,
     }
-    return tuple(Part(kind, own, min(1.0, own / each)) for kind, own in known.items())
+    return tuple(WorkPart(kind, own, min(1.0, own / each)) for kind, own in known.items())
 
 
 def _facts(

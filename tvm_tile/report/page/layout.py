@@ -20,7 +20,7 @@ Place = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Plane:
     """A graph on a plane.
 
     Attributes:
@@ -35,7 +35,7 @@ class Layout:
     height: float
 
 
-def lay_out(count: int, size: tuple[float, float], edges: Sequence[tuple[int, int, int]]) -> Layout:
+def lay_out(count: int, size: tuple[float, float], edges: Sequence[tuple[int, int, int]]) -> Plane:
     """Boxes in ranks, one below the other.
 
     Args:
@@ -45,7 +45,7 @@ def lay_out(count: int, size: tuple[float, float], edges: Sequence[tuple[int, in
             value are one line that branches.
     """
     if not count:
-        return Layout((), (), 0.0, 0.0)
+        return Plane((), (), 0.0, 0.0)
     ends = [(maker, taker) for maker, taker, _ in edges]
     rank = ranks(count, ends)
     vertices = [Vertex(own, size[0], False) for own in rank]
@@ -64,7 +64,7 @@ def lay_out(count: int, size: tuple[float, float], edges: Sequence[tuple[int, in
     drawer = _Drawer(size, rank, middle, right, edges, chains)
     lines = tuple(drawer.lines())
     corners = tuple((middle[box] - size[0] / 2, drawer.top(rank[box])) for box in range(count))
-    return Layout(corners, lines, drawer.right_end, drawer.top(max(rank)) + size[1])
+    return Plane(corners, lines, drawer.right_end, drawer.top(max(rank)) + size[1])
 
 
 def _chain(maker: int, taker: int, rank: Sequence[int], vertices: list[Vertex]) -> list[int]:

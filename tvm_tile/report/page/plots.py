@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.limits import Roofs
-from tvm_tile.report.page.kernels import KernelView, Kind
+from tvm_tile.report.page.kernels import BoxKind, KernelView
 from tvm_tile.report.page.numbers import bytes_text, rate_text, time_text
 from tvm_tile.report.screen.short_names import short
 
@@ -104,8 +104,8 @@ def roofline(report: ModelReport, kernels: Sequence[KernelView]) -> Roofline | N
     operations."""
     roofs = report.limits.roofs if report.limits is not None else None
     shown = [
-        k for k in kernels if k.kind is not Kind.FELL_BACK and k.report.flops and k.report.traffic
-        and k.call_seconds
+        k for k in kernels if k.kind is not BoxKind.FELL_BACK and k.report.flops
+        and k.report.traffic and k.call_seconds
     ]  # fmt: skip
     if roofs is None or not shown:
         return None

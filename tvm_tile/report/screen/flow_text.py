@@ -10,12 +10,12 @@ from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
-    Again,
     Await,
     Decide,
     End,
     Enter,
     Instruction,
+    NextTurn,
     Pop,
     Push,
     RunTask,
@@ -23,14 +23,14 @@ from tvm_tile.plan.instructions import (
     waits_of,
 )
 from tvm_tile.plan.rprogram import (
-    Block,
     Branch,
-    Call,
+    Invoke,
     Item,
     Lagged,
+    OwnRegion,
     Repeat,
     RProgram,
-    Run,
+    Series,
     While,
 )
 
@@ -159,7 +159,7 @@ def _does(instruction: Instruction, names: Sequence[str]) -> str:
             return f"decision {decision}{again}"
         case Enter(_, trips):
             return f"begin {_several(trips, 'turn')}"
-        case Again():
+        case NextTurn():
             return "the next iteration"
         case Push():
             return "call"
@@ -173,7 +173,7 @@ def _otherwise(instruction: Instruction) -> int | None:
     match instruction:
         case RunTask(_, _, region, otherwise) if region != NO_REGION:
             return otherwise
-        case Decide() | Again() | Push():
+        case Decide() | NextTurn() | Push():
             return instruction.otherwise
     return None
 
@@ -187,7 +187,7 @@ def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
             case While(_, _, _, body, known):
                 is_bounded = known is not None and known <= most
                 yield from ("bounded" if is_bounded else "while", *_kinds(body, most))
-            case Block(_, body):
+            case OwnRegion(_, body):
                 yield from _kinds(body, most)
             case Branch(_, _, then, _, otherwise, turn_of):
                 yield from ("branch",) if turn_of is None else ()
@@ -197,7 +197,7 @@ def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
 def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
     for item in items:
         match item:
-            case Run(operators):
+            case Series(operators):
                 yield from (names[number] for number in operators)
             case Repeat(_, trips, body):
                 yield from (f"{_several(trips, 'turn')}:", *_indented(body, names))
@@ -208,9 +208,9 @@ def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
                 again = "" if turn_of is None else ", another iteration"
                 yield from (f"if decision {decision} holds{again}:", *_indented(then, names))
                 yield from ("else:", *_indented(otherwise, names)) if otherwise else ()
-            case Block(_, body):
+            case OwnRegion(_, body):
                 yield from _lines(body, names)
-            case Call(function):
+            case Invoke(function):
                 yield f"call function {function}"
 
 

@@ -68,7 +68,7 @@ class Record:
 
 
 class Cupti:
-    """The :class:`~tvm_tile.runtime.drivers.tracing.Tracer` of CUPTI's activity records.
+    """The :class:`~tvm_tile.runtime.drivers.tracing.Watcher` of CUPTI's activity records.
 
     CUPTI has one user in a process: no other profiler may be at work, such as PyTorch's.
 

@@ -125,7 +125,7 @@ class HipDevice:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[tuple[Activity, ...], ...]:
-        """What the GPU does in each run of :class:`~tvm_tile.runtime.drivers.tracing.Tracer`.
+        """What the GPU does in each run of :class:`~tvm_tile.runtime.drivers.tracing.Watcher`.
 
         Two events are around each kernel, which keep it from beginning while the one before ends.
         """

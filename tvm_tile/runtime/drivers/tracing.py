@@ -13,7 +13,7 @@ from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
 Run = tuple[Activity, ...]
 
 
-class Tracer(Protocol):
+class Watcher(Protocol):
     """Watches runs of a model."""
 
     @property
@@ -40,7 +40,7 @@ class HostClock:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[Run, ...]:
-        """See :class:`Tracer`."""
+        """See :class:`Watcher`."""
         for _ in range(WARM_UP_CALLS):
             run()
         return tuple(self._watched(run) for _ in range(count))
