@@ -1,7 +1,7 @@
 """Fail when something of the house grows too large for a stranger to find the way.
 
-A file has at most 400 lines, a function 60; the package 8 files at its root, each of its folders 30;
-and few names are those of classes in more than one file.
+A file has at most 400 lines, a function 60; the package 8 files at its root, each of its folders
+30; and few names are those of classes in more than one file.
 
 Usage: python tools/size_budget.py [FOLDER ...]     (default: every Python folder here)
 """
