@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.report.compiled import KernelReport, Launches, Stage
-from tvm_tile.report.kernel_graph import Handed, KernelCall, KernelGraph
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
 from tvm_tile.report.limits import Limits, Roofs
 from tvm_tile.report.page.content import Content, SourceText
 from tvm_tile.report.shown import Report
@@ -43,7 +43,7 @@ def transformer(count: int) -> KernelGraph:
         KernelCall(kernel(n).name, kernel(n).names[0], own, (n + 1,), 1000)
         for n, own in enumerate(reads)
     )
-    tensors = tuple(Handed(("1", "128", "768"), "float16", 196608) for _ in range(count + 1))
+    tensors = tuple(CallValue(("1", "128", "768"), "float16", 196608) for _ in range(count + 1))
     return KernelGraph("main", calls, tensors, (("tokens", 0),), ((count,),))
 
 

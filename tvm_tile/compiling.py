@@ -46,7 +46,7 @@ from tvm_tile.pipeline import Lowered, captures, fuse_model, lower
 from tvm_tile.report.machine_code import with_launches, with_resources
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
-from tvm_tile.runtime import CompiledEntries, CompiledModel, Holdings
+from tvm_tile.runtime import CompiledEntries, CompiledModel, HeldMemory
 from tvm_tile.stages.coscheduling import Coscheduling
 from tvm_tile.stages.guarded import Progress, one_compilation, told_apart
 from tvm_tile.stages.opened_store import open_store, origin_of
@@ -133,7 +133,7 @@ def compile(
     options = checked_options(options)
     with one_compilation():
         record = with_options(resolve_device(device), options)
-        compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Holdings())
+        compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), HeldMemory())
         if not isinstance(model, Mapping):
             given = inputs, example_inputs, params, weights, options
             return compiler.alone(model, partial(_import, record, model, *given))
@@ -157,7 +157,7 @@ class _Compiler:
     options: Options
     progress: Progress | None
     pool: ConstantPool
-    held: Holdings
+    held: HeldMemory
 
     def alone(self, model: Any, importer: Importer) -> CompiledModel:
         """Compile a model."""

@@ -6,7 +6,7 @@ import json
 
 from page_reports import report
 
-from tvm_tile.report.kernel_graph import Handed, KernelCall, KernelGraph
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
 from tvm_tile.report.shown import Report
 
 
@@ -16,7 +16,7 @@ def graph(
     outputs: tuple[int, ...],
     homes: dict[int, int] | None = None,
 ) -> KernelGraph:
-    tensors = [Handed(("1",), "int8", s, (homes or {}).get(n)) for n, s in enumerate(sizes)]
+    tensors = [CallValue(("1",), "int8", s, (homes or {}).get(n)) for n, s in enumerate(sizes)]
     made = [KernelCall(f"k{n}", (), *own) for n, own in enumerate(calls)]
     return KernelGraph("main", tuple(made), tuple(tensors), (("x", 0),), (outputs,))
 

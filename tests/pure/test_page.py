@@ -14,7 +14,7 @@ from page_reports import BLOCK, LIMITS, content, kernel, report
 
 import tvm_tile
 from tvm_tile.report.coded_weights import CodedWeight
-from tvm_tile.report.kernel_graph import Handed, KernelCall, KernelGraph
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
 from tvm_tile.report.page.content import Content
 from tvm_tile.report.page.graph import graph_view
 from tvm_tile.report.page.html import render
@@ -53,7 +53,7 @@ def fallen_back() -> Content:
 
 def of_nothing() -> Content:
     """A model that hands its input on, and one all of whose kernels fell back."""
-    graph = KernelGraph("main", (), (Handed(("n",), "int8", None),), (("x", 0),), ((0,), ()))
+    graph = KernelGraph("main", (), (CallValue(("n",), "int8", None),), (("x", 0),), ((0,), ()))
     return Content("m", Report("d", (), (), graphs=(graph,)))
 
 

@@ -20,7 +20,7 @@ from tvm_tile.plan.execution_plan import (
 )
 from tvm_tile.plan.idle_veus import with_idle_veus
 from tvm_tile.plan.rprogram import Branch, Footprint, Repeat, RProgram, Series, While
-from tvm_tile.plan.unrolled import Spent, fold, seconds_of, unroll
+from tvm_tile.plan.unrolled import Durations, fold, seconds_of, unroll
 
 H200 = find_device("nvidia/h200")
 NONE = Footprint(frozenset(), frozenset())
@@ -35,9 +35,9 @@ def test_the_middle_iteration_stands_for_all() -> None:
     assert line.iterations == 16
     assert line.operators == (0, *(1, 2, 3) * 16, 4)
     assert line.kept == (0, 25, 26, 27, 49)
-    assert seconds_of(program, line, Spent((1, 0, 0, 0, 2))) == 3
-    assert seconds_of(program, line, Spent((0, 1, 0, 0, 0))) == 40
-    assert seconds_of(program, line, Spent((0, 0, 1, 3, 0), 5, 1)) == 40 * (2 + 5 + 2)
+    assert seconds_of(program, line, Durations((1, 0, 0, 0, 2))) == 3
+    assert seconds_of(program, line, Durations((0, 1, 0, 0, 0))) == 40
+    assert seconds_of(program, line, Durations((0, 0, 1, 3, 0), 5, 1)) == 40 * (2 + 5 + 2)
 
 
 def test_every_second_iteration_is_no_branch() -> None:
@@ -45,8 +45,8 @@ def test_every_second_iteration_is_no_branch() -> None:
     second = Branch(1, 3, (Series((1,)),), 4, (Series((2,)),), turn_of=1)
     program = RProgram((While(1, 2, 0, (Series((0,)), second)),), (NONE,) * 3, (0, 0))
     line = unroll(program)
-    assert seconds_of(program, line, Spent((1, 1, 100))) == 32
-    assert seconds_of(program, line, Spent((0, 0, 0), 2)) == 64
+    assert seconds_of(program, line, Durations((1, 1, 100))) == 32
+    assert seconds_of(program, line, Durations((0, 0, 0), 2)) == 64
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -140,7 +140,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class TileGroup:
     """Measured tiles of one operator, and how the model predicts them.
 
     Attributes:
@@ -154,7 +154,7 @@ class Sampled:
     predict: Callable[[Device], Floats]
 
 
-def groups_of(samples: Samples, device: Device) -> tuple[Sampled, ...]:
+def groups_of(samples: Samples, device: Device) -> tuple[TileGroup, ...]:
     """The samples as groups, those of the device they were measured on."""
     return (
         *(_contraction(own, device) for own in samples.contractions),
@@ -162,18 +162,18 @@ def groups_of(samples: Samples, device: Device) -> tuple[Sampled, ...]:
     )
 
 
-def _contraction(samples: ContractionSamples, device: Device) -> Sampled:
+def _contraction(samples: ContractionSamples, device: Device) -> TileGroup:
     programs = [tile.program(samples.operator) for tile in samples.tiles]
     measured = np.array([tile.seconds for tile in samples.tiles])
-    return Sampled("contraction", measured, contraction_predictor(programs, device))
+    return TileGroup("contraction", measured, contraction_predictor(programs, device))
 
 
-def _family(samples: FamilySamples) -> Sampled:
+def _family(samples: FamilySamples) -> TileGroup:
     def predict(device: Device) -> Floats:
         seconds = tile_seconds(samples.family, samples.operator, device)
         return np.array([seconds[text] for text, _ in samples.tiles])
 
-    return Sampled(samples.family, np.array([seconds for _, seconds in samples.tiles]), predict)
+    return TileGroup(samples.family, np.array([seconds for _, seconds in samples.tiles]), predict)
 
 
 def tile_seconds(family: str, operator: Operator, device: Device) -> Mapping[str, float]:

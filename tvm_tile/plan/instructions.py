@@ -198,10 +198,10 @@ def instructions(
     for veu, queue in enumerate(plan.queues()):
         for task in queue:
             queues[veu].setdefault(task.operator, []).append(task)
-    return tuple(_linked(program, _Coder(program, own, waits)) for own in queues)
+    return tuple(_linked(program, _InstructionWriter(program, own, waits)) for own in queues)
 
 
-def _linked(program: RProgram, writer: _Coder) -> tuple[Instruction, ...]:
+def _linked(program: RProgram, writer: _InstructionWriter) -> tuple[Instruction, ...]:
     """The instructions of a vEU: the program's, then each function's."""
     made: list[_Made] = [*writer.written(program.items, 0), End()]
     entries = []
@@ -226,7 +226,7 @@ def _opened(items: Sequence[Item]) -> tuple[int, Sequence[Item]]:
     return NO_REGION, items
 
 
-class _Coder:
+class _InstructionWriter:
     """Writes a vEU's instructions.
 
     Args:

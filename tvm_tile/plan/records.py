@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_tile.errors import BuildError
-from tvm_tile.plan.ahead import Queued, entries
+from tvm_tile.plan.ahead import QueueEntry, entries
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ResidentPart, ROperator
 from tvm_tile.plan.waits import counter_of, waits
 
@@ -178,7 +178,7 @@ def argument_words(arguments: Sequence[tuple[int, int]]) -> Iterator[int]:
         yield from (tensor, unit)
 
 
-def _batches(entry: Queued, counter: int, tasks: Sequence[TaskKind]) -> list[list[int]]:
+def _batches(entry: QueueEntry, counter: int, tasks: Sequence[TaskKind]) -> list[list[int]]:
     """The words of waits and asks, as many as a record holds; at least one, maybe of none.
 
     All asks come before the last waits. Words are those from :data:`WAIT_COUNT` to
@@ -201,6 +201,6 @@ def _batches(entry: Queued, counter: int, tasks: Sequence[TaskKind]) -> list[lis
     return found
 
 
-def _batch_count(entry: Queued) -> int:
+def _batch_count(entry: QueueEntry) -> int:
     """Records that an entry takes for its waits and asks; the last one runs its rTask."""
     return max(1, -(-len(entry.waits) // MOST_WAITS), -(-len(entry.asks) // MOST_ASKS))

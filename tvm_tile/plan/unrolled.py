@@ -60,7 +60,7 @@ def unroll(program: RProgram) -> Unrolled:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Durations:
     """Seconds of what a program does.
 
     Attributes:
@@ -75,7 +75,7 @@ class Spent:
     turn: float = 0.0
 
 
-def seconds_of(program: RProgram, unrolled: Unrolled, costs: Spent) -> float:
+def seconds_of(program: RProgram, unrolled: Unrolled, costs: Durations) -> float:
     """What a run of a program takes, one thing after another.
 
     A branch is taken one time in two, as far as anybody knows.
@@ -137,7 +137,7 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
     return line
 
 
-def _seconds(item: Item, iterations: int, costs: Spent) -> float:
+def _seconds(item: Item, iterations: int, costs: Durations) -> float:
     def total(items: Sequence[Item]) -> float:
         return sum(_seconds(one, iterations, costs) for one in items)
 

@@ -16,7 +16,7 @@ from tvm_tile.report.compiled import KernelReport, ModelReport
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class Delta:
     """Something that both sides compute, or one of them.
 
     Attributes:
@@ -52,7 +52,7 @@ class _Share:
 
 def changes_between(
     first: ModelReport, second: ModelReport, *sides: Mapping[str, float]
-) -> tuple[Changed, ...]:
+) -> tuple[Delta, ...]:
     """What differs between two compilations, what differs most first.
 
     Args:
@@ -70,7 +70,7 @@ def changes_between(
     for group in _connected(parts):
         alike[_kernels(group, 0), _kernels(group, 1)].append(group)
     changes = [
-        Changed(
+        Delta(
             _names(groups[0]),
             len(groups),
             *kernels,

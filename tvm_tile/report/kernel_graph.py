@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class CallValue:
     """A value that calls hand to each other.
 
     Attributes:
@@ -63,7 +63,7 @@ class KernelGraph:
 
     function: str
     calls: tuple[KernelCall, ...]
-    tensors: tuple[Handed, ...]
+    tensors: tuple[CallValue, ...]
     inputs: tuple[tuple[str, int], ...]
     outputs: tuple[tuple[int, ...], ...]
 

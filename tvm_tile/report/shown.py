@@ -10,7 +10,7 @@ from pathlib import Path
 from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.files.whole_file import replacing
 from tvm_tile.report.coded_weights import render_coded
-from tvm_tile.report.comparison import Changed, changes_between
+from tvm_tile.report.comparison import Delta, changes_between
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.detail import DETAILS, SORTS, Detail, Sort, check_word
 from tvm_tile.report.profile import ModelProfile
@@ -176,15 +176,15 @@ class Comparison:
     second: Report
     seconds: tuple[float, float]
     is_measured: bool
-    changes: tuple[Changed, ...]
+    changes: tuple[Delta, ...]
 
     @property
-    def gained(self) -> tuple[Changed, ...]:
+    def gained(self) -> tuple[Delta, ...]:
         """What takes less time on the second side."""
         return tuple(change for change in self.changes if change.difference < 0)
 
     @property
-    def lost(self) -> tuple[Changed, ...]:
+    def lost(self) -> tuple[Delta, ...]:
         """What takes more time on the second side."""
         return tuple(change for change in self.changes if change.difference > 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm_tile.runtime.drivers.timing import Timing
 from tvm_tile.runtime.entries import CompiledEntries, load
-from tvm_tile.runtime.held import Holdings
+from tvm_tile.runtime.held import HeldMemory
 from tvm_tile.runtime.model import CompiledModel
 
-__all__ = ["CompiledEntries", "CompiledModel", "Holdings", "Timing", "load"]
+__all__ = ["CompiledEntries", "CompiledModel", "HeldMemory", "Timing", "load"]

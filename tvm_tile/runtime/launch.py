@@ -20,7 +20,7 @@ from tvm_tile.runtime.drivers.hip_device import HipDevice, find_hip_device
 from tvm_tile.runtime.drivers.timing import Timing, time_function
 from tvm_tile.runtime.drivers.tracing import HostClock, Run, Watcher
 from tvm_tile.runtime.ended import register_require_ended
-from tvm_tile.runtime.held import Holdings
+from tvm_tile.runtime.held import HeldMemory
 from tvm_tile.runtime.weights import PlacedWeights
 
 # Host code, and what must live as long.
@@ -28,7 +28,7 @@ _Host = tuple[Any, tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class LoadedProgram:
     """A program in memory.
 
     Attributes:
@@ -114,9 +114,9 @@ def load_program(
     program: Program,
     device_name: str,
     inputs: Sequence[Signature] = (),
-    held: Holdings | None = None,
+    held: HeldMemory | None = None,
     state: Sequence[State] = (),
-) -> Running:
+) -> LoadedProgram:
     """Load a model's program onto the device that is present.
 
     Args:
@@ -142,14 +142,14 @@ def load_program(
     with nullcontext() if hip is None else hip.guard():
         # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
         machine = compat.make_virtual_machine(machine_module, device, pooled=hip is None)
-        held = held or Holdings()
+        held = held or HeldMemory()
         constants = held.constants(program.constants, device)
         kept = held.state(state, device)
     others = len(inputs) - program.weights
     has_any = program.weights or program.constants
     fixed = [*kept, *constants]
     weights = PlacedWeights(inputs[others:], device, fixed) if has_any else None
-    return Running(machine, machine["main"], device, launchers, hip, others, weights, kept)
+    return LoadedProgram(machine, machine["main"], device, launchers, hip, others, weights, kept)
 
 
 def load_functions(program: Program, device_name: str) -> LoadedFunctions:

@@ -15,13 +15,13 @@ from tvm_tile.report.persistent_report import PersistentReport
 from tvm_tile.report.symbols import schedule_of
 from tvm_tile.report.veu_times import VeuTimes, veu_times
 from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
-from tvm_tile.runtime.launch import Running
+from tvm_tile.runtime.launch import LoadedProgram
 
 
 def watch_veus(
     program: Program,
     plans: Sequence[PersistentReport],
-    load: Callable[[Program], Running],
+    load: Callable[[Program], LoadedProgram],
     tensors: Sequence[Any],
 ) -> tuple[VeuTimes, ...]:
     """When each rTask ran in the last of a few runs.

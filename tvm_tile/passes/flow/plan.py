@@ -14,7 +14,7 @@ from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.idle_veus import with_idle_veus
 from tvm_tile.plan.instructions import in_order
 from tvm_tile.plan.path import check_program
-from tvm_tile.plan.unrolled import Spent, Unrolled, fold, seconds_of, unroll
+from tvm_tile.plan.unrolled import Durations, Unrolled, fold, seconds_of, unroll
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ def _seconds_inside(
     decision = (times.flag_cycles + 2 * times.rtask_cycles) / device.clock
     alone = [operator.alone_seconds for operator in operators]
     begin = kernel_seconds(device)
-    runs = seconds_of(flow.program, unrolled, Spent(alone))
+    runs = seconds_of(flow.program, unrolled, Durations(alone))
     planned = sum(alone[number] for number in unrolled.operators)
-    decided = seconds_of(flow.program, unrolled, Spent([0.0] * len(operators), decision))
+    decided = seconds_of(flow.program, unrolled, Durations([0.0] * len(operators), decision))
     return begin + (plan.seconds - begin) * runs / planned + decided
 
 
@@ -83,7 +83,7 @@ def _seconds_apart(
         max(operator.alone_seconds, host.launch_seconds) if node.binding is not None else 0.0
         for node, operator in zip(flow.nodes, operators, strict=True)
     ]
-    costs = Spent(alone, host.decision_seconds, host.turn_seconds)
+    costs = Durations(alone, host.decision_seconds, host.turn_seconds)
     return seconds_of(flow.program, unrolled, costs)
 
 

@@ -11,7 +11,7 @@ from tvm.ir import GenericConst
 
 from tvm_tile.graph.user_names import bindings_of, names_of
 from tvm_tile.passes.ir.rewriter import is_in_place, size_of, written_over
-from tvm_tile.report.kernel_graph import Handed, KernelCall, KernelGraph
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
 
 _MAIN = "main"
 # What gives a tensor another shape, or memory of any content, and runs no kernel.
@@ -40,7 +40,7 @@ class _Follower:
     """Reads one function."""
 
     def __init__(self) -> None:
-        self._tensors: list[Handed] = []
+        self._tensors: list[CallValue] = []
         self._calls: list[KernelCall] = []
         self._fields: dict[Any, tuple[Place, ...]] = {}  # of variables
 
@@ -90,8 +90,8 @@ class _Follower:
         types = _tensor_types(var.ty)
         first = len(self._tensors)
         for ty, home in zip(types, homes or [None] * len(types), strict=True):
-            shape = ty.shape if ty.shape is not None else ()
-            self._tensors.append(Handed(tuple(map(_extent, shape)), str(ty.dtype), _size(ty), home))
+            extents = tuple(map(_extent, ty.shape if ty.shape is not None else ()))
+            self._tensors.append(CallValue(extents, str(ty.dtype), _size(ty), home))
         made = list(range(first, len(self._tensors)))
         self._fields[var] = tuple(frozenset([number]) for number in made)
         return made

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
-from tvm_tile.build.dispatch import Served, with_schedules
+from tvm_tile.build.dispatch import Version, with_schedules
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.functions import is_tensor
@@ -178,13 +178,13 @@ def _with_branches(plans: Sequence[OpenPlan], serves: Mapping[Point, int]) -> ti
             bound on.
     """
     kept = sorted({0, *serves.values()})
-    branches: list[Served] = []
+    branches: list[Version] = []
     for bound in sorted(serves):
         number = kept.index(serves[bound])
         # Neighbours of one schedule are one branch, if only one extent is open.
         if len(bound) == 1 and branches and branches[-1].schedule == number:
             branches.pop()
-        branches.append(Served(bound, number))
+        branches.append(Version(bound, number))
     while branches and not branches[-1].schedule:
         branches.pop()
     return with_schedules(plans[0].func, [plans[at].func for at in kept[1:]], branches)

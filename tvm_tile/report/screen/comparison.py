@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tvm_tile.report.comparison import Changed
+from tvm_tile.report.comparison import Delta
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.screen.short_names import short
 from tvm_tile.report.screen.text import Row, counted, cut, duration, size, with_room, wrapped
@@ -19,7 +19,7 @@ def comparison_screen(
     sides: tuple[ModelReport, ModelReport],
     seconds: tuple[float, float],
     is_measured: bool,
-    changes: Sequence[Changed],
+    changes: Sequence[Delta],
 ) -> Iterator[str]:
     """At most 40 lines of at most 100 characters.
 
@@ -60,7 +60,7 @@ def _verdict(first: float, second: float) -> str:
     return f"b takes {duration(second - first)} more: {second / first:.2f} times as long"
 
 
-def _changes(changes: Sequence[Changed], even: float) -> Iterator[str]:
+def _changes(changes: Sequence[Delta], even: float) -> Iterator[str]:
     told = [change for change in changes if abs(change.difference) > even][:_ROWS]
     rest = changes[len(told) :]
     if told:
@@ -70,7 +70,7 @@ def _changes(changes: Sequence[Changed], even: float) -> Iterator[str]:
         yield f"{_signed(difference)} in {counted(len(rest), 'other part')} of the model"
 
 
-def _row(change: Changed) -> Row:
+def _row(change: Delta) -> Row:
     cells = (
         _signed(change.difference),
         duration(change.first) if change.first_kernels else "-",
@@ -81,7 +81,7 @@ def _row(change: Changed) -> Row:
     return cells, partial(short, change.names)
 
 
-def _kernels(change: Changed) -> str:
+def _kernels(change: Delta) -> str:
     """The same ones, others, or how many on each side."""
     first, second = change.first_kernels, change.second_kernels
     return "same" if first == second else f"{len(first)} -> {len(second)}"

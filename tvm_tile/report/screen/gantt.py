@@ -7,7 +7,7 @@ from html import escape
 
 from tvm_tile.device.device import Device
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.timeline import Spell, timeline
+from tvm_tile.plan.timeline import Slot, timeline
 
 # All in pixels.
 _MARGIN, _TITLE, _AXIS = 16, 24, 20
@@ -60,7 +60,7 @@ def colour(operator: ROperator) -> str:
     return f"hsl({operator.body * _GOLDEN_ANGLE % 360:.0f} 60% 55%)"
 
 
-def _box(span: Spell, operators: tuple[ROperator, ...], plan: ExecutionPlan, seconds: float) -> str:
+def _box(span: Slot, operators: tuple[ROperator, ...], plan: ExecutionPlan, seconds: float) -> str:
     across, down = _WIDTH / seconds, _HEIGHT / plan.num_veus
     x, y = _MARGIN + span.begin * across, _MARGIN + _TITLE + span.first_veu * down
     width, height = (span.end - span.begin) * across, span.num_veus * down
