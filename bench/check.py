@@ -31,12 +31,12 @@ def check(workload: Workload, device_name: str) -> int:
     from tvm_tile.build import Builder
     from tvm_tile.frontend import import_model
     from tvm_tile.passes import schedule_module
-    from tvm_tile.pipeline import fuse
+    from tvm_tile.stages.fusing import fuse
     from tvm_tile.verify import Kernels
 
     device = find_device(device_name)
     case = load_suite(workload.suite).case(workload)
-    fused = fuse(import_model(case.module, example_inputs=untouched(case)).mod, device)
+    fused = fuse(import_model(case.module, example_inputs=untouched(case)).mod, device).mod
     scheduled, reports = schedule_module(fused, device)
     builder = Builder(device)
     failures = builder.find_failures(scheduled)

@@ -12,10 +12,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.build.exact_in_tvm import exact_on_cpu
+from tvm_tile.build.exact.in_tvm import exact_on_cpu
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.loops import LEGALIZATIONS
-from tvm_tile.passes.infinite_extrema import InfiniteExtrema
+from tvm_tile.passes.operators.infinite_extrema import InfiniteExtrema
 
 
 def run_on_cpu(

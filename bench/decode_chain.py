@@ -37,7 +37,7 @@ from bench.gpu import queued_seconds
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.detect import detect_device
 from tvm_tile.device.times import DependentLaunchTimes, StreamTimes
-from tvm_tile.passes import coschedule_tasks
+from tvm_tile.passes.coschedule import coschedule_tasks
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, ROperator
 

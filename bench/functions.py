@@ -15,9 +15,9 @@ def fused_function(case: Case, device: Any) -> Any | None:
     from tvm import tirx
 
     from tvm_tile.frontend import import_model
-    from tvm_tile.pipeline import fuse
+    from tvm_tile.stages.fusing import fuse
 
-    mod = fuse(import_model(case.module, example_inputs=untouched(case)).mod, device)
+    mod = fuse(import_model(case.module, example_inputs=untouched(case)).mod, device).mod
     functions = [f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc)]
     return functions[0] if len(functions) == 1 else None
 

@@ -19,8 +19,8 @@ import onnxruntime
 from PIL import Image
 
 import tvm_tile
+from tvm_tile.cli.progress import ConsoleProgress
 from tvm_tile.device.detect import detect_device
-from tvm_tile.progress import ConsoleProgress
 
 SIZE = 320
 TOLERANCE = 1e-4

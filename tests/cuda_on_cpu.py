@@ -16,7 +16,7 @@ from tvm_tile import Options
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import find_device
 from tvm_tile.runtime import CompiledModel, launch
-from tvm_tile.runtime.launchers import BLOCK, GRID, attach
+from tvm_tile.runtime.drivers.launchers import BLOCK, GRID, attach
 
 _CPU = 1  # kDLCPU: what TVM's host code then takes tensors of
 _BYTES = "tirx.use_dyn_shared_memory"

@@ -20,7 +20,7 @@ from warp_emulator import Race, emulate, numbered
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device
-from tvm_tile.plan.store import Store
+from tvm_tile.files.store import Store
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.schedule import Scheduled
 

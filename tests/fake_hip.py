@@ -21,8 +21,8 @@ from tvm_tile.build.program import Kernel
 from tvm_tile.device.device import Device
 from tvm_tile.device.emulated import EMULATED
 from tvm_tile.runtime import CompiledModel
-from tvm_tile.runtime.emulate import EmulatedKernel
-from tvm_tile.runtime.hip_device import find_hip_device
+from tvm_tile.runtime.drivers.emulate import EmulatedKernel
+from tvm_tile.runtime.drivers.hip_device import find_hip_device
 
 COMPILER = shutil.which("gcc")
 ARCH = "gfx942"

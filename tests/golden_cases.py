@@ -36,16 +36,16 @@ from window_cases import VECTORS
 from written_by_hand import running_maximum
 
 from bench.coded_tiles.measure import with_decoded
-from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
 from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
-from tvm_tile.plan.flow_text import listing, outline, summary
+from tvm_tile.report.screen.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.stages.coscheduling import PERSISTENT
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 
 H200 = find_device("nvidia/h200")

@@ -16,10 +16,10 @@ from tvm_tile.build import Builder, Program, build_program
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
-from tvm_tile.pipeline import fuse
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions, load_program
 from tvm_tile.schedule import FindChoices, Task
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.verify.reference import References
 
 _GUARD = 256  # elements behind each tensor that must stay as they are
@@ -56,7 +56,7 @@ def prim_functions(case: Case, device: Device, first: Any = None) -> dict[str, t
             result = case.body(*inputs)
             output = builder.emit_output(relax.Tuple(result) if type(result) is tuple else result)
         builder.emit_func_output(output)
-    fused = fuse(builder.get(), device, first=first)
+    fused = fuse(builder.get(), device, first=first).mod
     functions = ((str(var.name_hint), func) for var, func in fused.functions.items())
     return {name: func for name, func in functions if isinstance(func, tirx.PrimFunc)}
 

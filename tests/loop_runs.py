@@ -13,10 +13,10 @@ from tvm import relax
 
 from tvm_tile.device import Device
 from tvm_tile.frontend import import_model
-from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled
-from tvm_tile.passes.loops_in_kernels import LoopsInKernels
+from tvm_tile.passes.coschedule.coschedule_tasks import Apart, Coscheduled
+from tvm_tile.passes.flow.loops_in_kernels import LoopsInKernels
 from tvm_tile.plan.coschedule import coschedule
-from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, Step
+from tvm_tile.plan.execution_plan import ExecutionPlan, PlanStep, ROperator
 from tvm_tile.plan.rprogram import Bounds
 
 
@@ -27,7 +27,7 @@ def scattered(operators: tuple[ROperator, ...], device: Device) -> ExecutionPlan
     assert not any(plan.residents)
     veus = range(plan.num_veus)
     steps = [
-        Step(
+        PlanStep(
             tuple(
                 replace(p, first_veu=p.tasks.operator % len(veus), num_veus=1) for p in s.placements
             )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvm_tile.device import Device
+from tvm_tile.files.json_data import revived
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.plan.json_data import revived
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.few_vectors import find_matvec
 from tvm_tile.tile.matvec import construct_matvec

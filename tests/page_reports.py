@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tvm_tile.page.content import Content, SourceText
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
-from tvm_tile.plan.limits import Limits, Roofs
-from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
+from tvm_tile.report.compiled import KernelReport, Launches, Stage
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
+from tvm_tile.report.limits import Limits, Roofs
+from tvm_tile.report.page.content import Content, SourceText
+from tvm_tile.report.shown import Report
 
 ROOFS = Roofs(4e12, 12e12, (("float32 cores", 60e12), ("float16 matrix units", 800e12)))
 LIMITS = Limits(4e12, False, 1e-6, ROOFS)
@@ -42,7 +43,7 @@ def transformer(count: int) -> KernelGraph:
         KernelCall(kernel(n).name, kernel(n).names[0], own, (n + 1,), 1000)
         for n, own in enumerate(reads)
     )
-    tensors = tuple(Tensor(("1", "128", "768"), "float16", 196608) for _ in range(count + 1))
+    tensors = tuple(CallValue(("1", "128", "768"), "float16", 196608) for _ in range(count + 1))
     return KernelGraph("main", calls, tensors, (("tokens", 0),), ((count,),))
 
 

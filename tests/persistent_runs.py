@@ -18,16 +18,17 @@ from tvm import relax, tirx
 from tvm_tile import compat
 from tvm_tile.build import Builder, Program
 from tvm_tile.build.tir_passes import lower_module
-from tvm_tile.coscheduling import with_copies
 from tvm_tile.device import Device
-from tvm_tile.passes import LiftWorkspaces, coschedule_tasks, schedule_module
-from tvm_tile.passes.coschedule_tasks import Coscheduled, CoscheduleTasks
-from tvm_tile.passes.kernel_facts import KernelFacts
-from tvm_tile.pipeline import fuse
+from tvm_tile.passes import LiftWorkspaces, schedule_module
+from tvm_tile.passes.coschedule import coschedule_tasks
+from tvm_tile.passes.coschedule.coschedule_tasks import Coscheduled, CoscheduleTasks
+from tvm_tile.passes.coschedule.kernel_facts import KernelFacts
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, RKernel, ROperator
 from tvm_tile.registered import REQUIRE_ENDED
 from tvm_tile.runtime.ended import register_require_ended
+from tvm_tile.stages.coscheduling import with_copies
+from tvm_tile.stages.fusing import fuse
 
 Change = Callable[[np.ndarray], None]
 """Of the records of a persistent kernel, in place."""
@@ -61,7 +62,7 @@ class Kernels:
 
     def __init__(self, mod: tvm.IRModule, device: Device) -> None:
         self._device = device
-        fused = fuse(mod, device)
+        fused = fuse(mod, device).mod
         scheduled, reports = schedule_module(fused, device)
         scheduled = tvm.transform.Sequential([LiftWorkspaces()])(scheduled)
         fused, self.scheduled, told = with_copies(fused, scheduled, reports, device)

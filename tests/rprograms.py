@@ -10,13 +10,23 @@ from tvm_tile.plan.calls import cut_at_calls
 from tvm_tile.plan.execution_plan import (
     ExecutionPlan,
     Placement,
+    PlanStep,
     RKernel,
     ROperator,
     RTasks,
-    Step,
 )
 from tvm_tile.plan.path import Says
-from tvm_tile.plan.rprogram import Access, Bounds, Branch, Call, Item, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import (
+    Bounds,
+    Branch,
+    Footprint,
+    Invoke,
+    Item,
+    Repeat,
+    RProgram,
+    Series,
+    While,
+)
 
 _DEEPEST = 3
 
@@ -34,7 +44,7 @@ class RandomProgram:
 class _Writer:
     def __init__(self, rng: random.Random, memories: int, functions: int) -> None:
         self._rng, self._memories, self._functions = rng, memories, functions
-        self.accesses: list[Access] = []
+        self.accesses: list[Footprint] = []
         self.decisions: list[int] = []
         self._regions = 0
 
@@ -54,7 +64,7 @@ class _Writer:
         if depth >= _DEEPEST or kind in ("run", "call"):
             first = len(self.accesses)
             self.accesses += [self._access() for _ in range(self._rng.randint(1, 3))]
-            return Run(tuple(range(first, len(self.accesses))))
+            return Series(tuple(range(first, len(self.accesses))))
         # Loops count for all calls of a function together.
         inside = {"calls": calls and (not within or kind == "branch"), "within": within}
         if kind == "repeat":
@@ -89,8 +99,8 @@ class _Writer:
         otherwise = self.items(depth + 1, calls=False, within=True)
         return Branch(decision, then, (*before, *calls, *behind), other, otherwise)
 
-    def _call(self) -> Call:
-        return Call(self._rng.randrange(self._functions))
+    def _call(self) -> Invoke:
+        return Invoke(self._rng.randrange(self._functions))
 
     def _decision(self) -> int:
         self.decisions.append(self._rng.randrange(self._memories))
@@ -100,13 +110,13 @@ class _Writer:
         self._regions += 1
         return self._regions
 
-    def _access(self) -> Access:
+    def _access(self) -> Footprint:
         def some(most: int) -> frozenset[int]:
             count = self._rng.randint(0, most)
             return frozenset(self._rng.choices(range(self._memories), k=count))
 
         writes = some(2) or frozenset((self._rng.randrange(self._memories),))
-        return Access(some(3), writes)
+        return Footprint(some(3), writes)
 
 
 def random_program(rng: random.Random, veus: int = 3) -> RandomProgram:
@@ -137,7 +147,7 @@ def placed(
         operators.append(ROperator(f"o{number}", (kernel,), (), (), 1e-6, body=number))
         tasks = RTasks(number, 0, count)
         spread = Placement(tasks, 0, veus), Placement(tasks, rng.randrange(veus), 1)
-        steps.append(Step((rng.choice(spread),)))
+        steps.append(PlanStep((rng.choice(spread),)))
     zeros = (0,) * len(blocks)
     ones, stays = (1,) * len(blocks), (False,) * len(blocks)
     plan = ExecutionPlan(veus, 1, 32, 16, zeros, ones, tuple(steps), True, stays, 1e-6)

@@ -12,7 +12,7 @@ from tvm_tile import compat
 from tvm_tile.build import Program, build_program, rename_by_content
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.signature import Signature
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Report
 from tvm_tile.runtime import CompiledModel
 
 Shape = tuple[int, ...]

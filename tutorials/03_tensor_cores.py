@@ -16,7 +16,7 @@ import tvm_tile
 from tvm_tile.build import Builder, Program
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
-from tvm_tile.pipeline import fuse
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.product import Product, find_product
 from tvm_tile.tile.warpgroup import WarpgroupTile, construct_warpgroup
 
@@ -43,7 +43,7 @@ def layer() -> IRModule:
     return builder.get()
 
 
-fused = fuse(layer(), device)
+fused = fuse(layer(), device).mod
 (func,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
 
 # 2. Its roles. A matrix unit multiplies rows by columns and sums over a depth; which axis of a

@@ -17,7 +17,7 @@ import tvm
 from torch import nn
 
 import tvm_tile
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Report
 
 DEVICE = "nvidia/h200"
 BATCH, TOKENS, WIDTH, HEADS = 8, 512, 768, 12

@@ -18,7 +18,7 @@ from torch import nn
 import tvm_tile
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, RKernel, ROperator
-from tvm_tile.plan.gantt import gantt
+from tvm_tile.report.screen.gantt import gantt
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
 HIDDEN, LAYERS, STEPS = 256, 3, 5

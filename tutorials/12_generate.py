@@ -19,9 +19,9 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile.device.times import StreamTimes
 from tvm_tile.plan.ahead import LINE, entries
-from tvm_tile.plan.gantt import gantt
 from tvm_tile.plan.timeline import timeline
 from tvm_tile.plan.waits import waits
+from tvm_tile.report.screen.gantt import gantt
 
 # 1. A decoder as PyTorch's users write one. Its cache is two buffers a layer, with a slot for every
 #    token of a text; a call writes the slots of its tokens, and sees those up to each of them. What

@@ -24,11 +24,11 @@ from tvm.script import relax as R
 
 import tvm_tile
 from tvm_tile import Options
-from tvm_tile.plan.flow_drawing import draw_veu
-from tvm_tile.plan.flow_text import listing, names_of, outline
 from tvm_tile.plan.path import path
-from tvm_tile.plan.persistent_report import PersistentReport
 from tvm_tile.plan.rprogram import Control, RProgram
+from tvm_tile.report.persistent_report import PersistentReport
+from tvm_tile.report.screen.flow_drawing import draw_veu
+from tvm_tile.report.screen.flow_text import listing, names_of, outline
 
 HIDDEN = 64
 

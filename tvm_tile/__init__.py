@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tvm_tile.frontend import RelayText
     from tvm_tile.graph.open_extents import Open
     from tvm_tile.options import Options
-    from tvm_tile.plan.profile import Profile
+    from tvm_tile.report.shown import Profile
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
     from tvm_tile.runtime.comparing import compare
     from tvm_tile.schedule.ranking import schedule
@@ -105,7 +105,7 @@ _HOMES = {
     "Device": "tvm_tile.device",
     "Open": "tvm_tile.graph.open_extents",
     "Options": "tvm_tile.options",
-    "Profile": "tvm_tile.plan.profile",
+    "Profile": "tvm_tile.report.shown",
     "RelayText": "tvm_tile.frontend",
     "compare": "tvm_tile.runtime.comparing",
     "compile": "tvm_tile.compiling",

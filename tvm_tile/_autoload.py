@@ -49,7 +49,7 @@ def _tir_pipeline() -> Any:
 
 
 def _require_ended(*arguments: Any) -> Any:
-    from tvm_tile.foreign_errors import let_errors_through
+    from tvm_tile.registered.errors import let_errors_through
     from tvm_tile.runtime.ended import require_ended
 
     let_errors_through()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.errors import InstallationError
-from tvm_tile.scratch import scratch_folder
+from tvm_tile.files.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tvm_tile.device.device import Device

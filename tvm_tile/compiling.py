@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
 
-from tvm_tile.arguments import check_entries, check_examples, checked_sizes
-from tvm_tile.build import Builder, rename_by_content
+from tvm_tile.build import Builder
 from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
 from tvm_tile.build.dispatch import script_of
-from tvm_tile.coscheduling import Coscheduling
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
+from tvm_tile.errors.arguments import check_entries, check_examples, checked_sizes
 from tvm_tile.frontend import (
     Imported,
     Params,
@@ -27,9 +26,6 @@ from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signa
 from tvm_tile.graph.open_extents import Open, Symbol, top
 from tvm_tile.graph.signature import require_common_state
 from tvm_tile.graph.user_names import names_by_function
-from tvm_tile.guarded import Progress, one_compilation, told_apart
-from tvm_tile.opened_store import open_store, origin_of
-from tvm_tile.opening import Opening, near
 from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
     FirstChoices,
@@ -42,14 +38,19 @@ from tvm_tile.passes import (
     matrix_dtypes,
     schedule_module,
 )
-from tvm_tile.passes.count_launches import count_launches
-from tvm_tile.passes.pass_weights import PassWeights
-from tvm_tile.passes.planned_memory import planned_bytes
-from tvm_tile.passes.read_kernel_graph import read_kernel_graphs
-from tvm_tile.pipeline import Lowered, captures, fuse, lower
-from tvm_tile.plan.machine_code import with_launches, with_resources
-from tvm_tile.plan.stopwatch import Stopwatch
-from tvm_tile.runtime import CompiledEntries, CompiledModel, Held
+from tvm_tile.passes.lower.count_launches import count_launches
+from tvm_tile.passes.lower.planned_memory import planned_bytes
+from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
+from tvm_tile.passes.state.pass_weights import PassWeights
+from tvm_tile.pipeline import Lowered, captures, fuse_model, lower
+from tvm_tile.report.machine_code import with_launches, with_resources
+from tvm_tile.report.shown import Report
+from tvm_tile.report.stopwatch import Stopwatch
+from tvm_tile.runtime import CompiledEntries, CompiledModel, HeldMemory
+from tvm_tile.stages.coscheduling import Coscheduling
+from tvm_tile.stages.guarded import Progress, one_compilation, told_apart
+from tvm_tile.stages.opened_store import open_store, origin_of
+from tvm_tile.stages.opening import Opening, near
 from tvm_tile.verify import Kernels, Verifier
 
 Importer = Callable[..., tuple[Imported, Opening | None]]
@@ -132,7 +133,7 @@ def compile(
     options = checked_options(options)
     with one_compilation():
         record = with_options(resolve_device(device), options)
-        compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), Held())
+        compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), HeldMemory())
         if not isinstance(model, Mapping):
             given = inputs, example_inputs, params, weights, options
             return compiler.alone(model, partial(_import, record, model, *given))
@@ -156,7 +157,7 @@ class _Compiler:
     options: Options
     progress: Progress | None
     pool: ConstantPool
-    held: Held
+    held: HeldMemory
 
     def alone(self, model: Any, importer: Importer) -> CompiledModel:
         """Compile a model."""
@@ -234,20 +235,22 @@ class _Compiler:
         program = replace(builder.build(lowered.mod), constants=taken.constants)
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
-        notes = *notes, *options.notes(record), *lowered.measure.notes
-        notes = *notes, *foreign_calls(lowered.parts[0]), *conditional_calls(lowered.done.mod)
-        notes = *notes, *imported.effects.describe()
-        symbols = () if opening is None else opening.symbols
-        notes = *notes, *_notes(symbols, options)
-        taken_bytes = sum(len(constant.data) for constant in set(program.constants))
-        weights = taken_bytes + inline_bytes(lowered.mod)
-        told = lowered.decisions, lowered.turned, imported.weights, symbols, weights
-        report = done.report(record, notes, watch.stages, *told)
-        loops = has_open_loops(lowered.done.mod)
-        report = replace(report, origin=origin_of(options), has_open_loops=loops)
+        symbols, effects = () if opening is None else opening.symbols, imported.effects
+        notes = *notes, *options.notes(record), *_notes(lowered), *effects.describe()
+        notes = *notes, *_open_notes(symbols, options)
+        known = Report(
+            *(record.name, (), notes, watch.stages, lowered.fused.decisions),
+            is_estimated=record.is_estimated,
+            turned=lowered.fused.turned,
+            coded=imported.weights,
+            symbols=symbols,
+            weights=sum(len(c.data) for c in set(program.constants)) + inline_bytes(lowered.mod),
+            origin=origin_of(options),
+            has_open_loops=has_open_loops(lowered.done.mod),
+        )
+        report = done.report(known, record)
         signature = imported.inputs, imported.outputs
         verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
-        effects = imported.effects
         return CompiledModel(program, record.name, *signature, report, verifier, effects, self.held)
 
 
@@ -267,13 +270,7 @@ def schedule(
         record = resolve_device(device)
         imported, opening = _import(record, model, inputs, example_inputs, params)
         first = FirstChoices(record)
-        if opening is None:
-            fused = fuse(imported.mod, record, first=first, graphs=captures(record, Options()))
-        else:
-            opened = opening.fused(
-                record, lambda mod, own, no: fuse(mod, record, first=own, refused=no), first, {}
-            )
-            fused = rename_by_content(opened)
+        fused = fuse_model(imported.mod, record, Options(), first, {}, opening=opening).mod
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: script_of(scheduled[kernel.name]) for kernel in kernels}
@@ -333,7 +330,14 @@ def _left_for_kernels(done: Coscheduling) -> tuple[str, ...]:
     )
 
 
-def _notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
+def _notes(lowered: Lowered) -> Iterator[str]:
+    """Lines for people about what was measured, and what is not computed by kernels of ours."""
+    yield from lowered.measure.notes
+    yield from foreign_calls(lowered.fused.mod)
+    yield from conditional_calls(lowered.done.mod)
+
+
+def _open_notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
     """Lines for people about open extents, none where there are none."""
     for symbol in symbols:
         yield f"open extent {symbol}"

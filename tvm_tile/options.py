@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from tvm_tile.arguments import (
+from tvm_tile.device import Device, with_tf32
+from tvm_tile.errors import DeviceAbsentError, OptionError
+from tvm_tile.errors.arguments import (
     check_bound,
     check_count,
     check_flag,
     check_folder,
     check_share,
 )
-from tvm_tile.closest import did_you_mean
-from tvm_tile.device import Device, with_tf32
-from tvm_tile.errors import DeviceAbsentError, OptionError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.tile.cover import MAX_LOSS
 

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import tirx
 
 from tvm_tile import compat
-from tvm_tile.build import Builder, rename_by_content
-from tvm_tile.coscheduling import Coscheduling, coschedule_what_builds
+from tvm_tile.build import Builder
 from tvm_tile.device import Device
 from tvm_tile.errors import TileError, VerificationError
+from tvm_tile.files.store import Store
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.user_names import handed_on
-from tvm_tile.opening import Opening
 from tvm_tile.options import Options
 from tvm_tile.passes import (
     DLIGHT,
     LAST,
     FirstChoices,
-    GroupGates,
-    JoinProducts,
-    LayOutWeights,
     MeasureCandidates,
     Plan,
     PlanFunction,
-    Record,
     Remembered,
     StoredPlans,
     content_of,
@@ -36,25 +32,17 @@ from tvm_tile.passes import (
     is_joined,
     schedule_module,
 )
-from tvm_tile.passes.copy_ends import CopyEnds
-from tvm_tile.passes.lay_out_weights import RecordTurned
 from tvm_tile.passes.sequence import (
     Refused,
-    fused_cost,
-    fusion_passes,
     lowering_passes,
     preparing_passes,
     run_passes,
-    stock_fusion,
-    welding,
 )
-from tvm_tile.passes.share_equal_values import ShareEqualValues
-from tvm_tile.passes.write_state import WriteState
-from tvm_tile.plan.report import KernelReport
-from tvm_tile.plan.stopwatch import Stopwatch
-from tvm_tile.plan.store import Store
-from tvm_tile.plan.turned_weights import TurnedWeights
-from tvm_tile.tile.connect import Decision
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.stopwatch import Stopwatch
+from tvm_tile.stages.coscheduling import Coscheduling, coschedule_what_builds
+from tvm_tile.stages.fusing import Fused, fuse
+from tvm_tile.stages.opening import Opening
 from tvm_tile.verify import Kernels
 
 
@@ -64,19 +52,17 @@ class Lowered:
 
     Attributes:
         mod: its functions are scheduled, its calls and memory those of TVM's virtual machine.
+        fused: the model as it was fused the last time, and what was decided then.
         parts: the module before and after it was scheduled, and the reports of its kernels.
         done: what co-scheduling has made of these.
-        decisions: what became of each group of functions that could be one kernel.
         measure: has measured candidates, if the options ask for that.
-        turned: weights that are stored in another layout than the model has them in.
     """
 
     mod: tvm.IRModule
+    fused: Fused
     parts: tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]
     done: Coscheduling
-    decisions: tuple[Decision, ...]
     measure: MeasureCandidates
-    turned: tuple[TurnedWeights, ...]
 
 
 def lower(
@@ -102,7 +88,7 @@ def lower(
         store: where plans are kept.
         watch: is told when the operators are fused.
         passing: as of :func:`lowering_passes`.
-        state: as of :func:`fuse`.
+        state: as of :func:`~tvm_tile.stages.fusing.fuse`.
         as_stored: whether weights are read as they are stored, since others read them, too.
         opening: the model at any of its extents, if these are open; ``mod`` is it at the greatest.
 
@@ -113,109 +99,49 @@ def lower(
         VerificationError: with ``verify``: no schedule of a function is right.
     """
     first = FirstChoices(record)
-    fusing = _Fusing(mod, record, options, first, state, as_stored, opening, [], [])
-    fused = fusing.without({})
+    fusing = partial(fuse_model, state=state, as_stored=as_stored, opening=opening)
+    fused_without = partial(fusing, mod, record, options, first)
+    fused = fused_without({})
     if watch is not None:
         watch.lap("fuse")
     measure = MeasureCandidates(record, builder, options.exclusive)
     plan = _plan(record, options, measure, store, first)
     symbols = () if opening is None else opening.symbols
-    parts = _schedule_what_builds(fused, fusing.without, record, builder, plan, options, symbols)
-    done = Coscheduling(parts[1], parts[2])
+    building = record, builder, plan, options, symbols
+    fused, scheduled, kernels = _schedule_what_builds(fused, fused_without, *building)
+    parts = fused.mod, scheduled, kernels
+    done = Coscheduling(scheduled, kernels)
     if options.coschedule and opening is None:
         done = coschedule_what_builds(*parts, record, builder, options.control, options.bounds)
     lowered = _lower(done.mod, record, options, passing)
-    return Lowered(lowered, parts, done, tuple(fusing.decisions), measure, tuple(fusing.turned))
+    return Lowered(lowered, fused, parts, done, measure)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fusing:
-    """Fuses a model, as often as it turns out that a kernel must be made of fewer functions.
-
-    Attributes:
-        mod, options, state, as_stored, opening: as of :func:`lower`.
-        record: the device.
-        first: schedules functions.
-        decisions: what became of each group of functions, the last time.
-        turned: weights that are stored in another layout, the last time.
-    """
-
-    mod: tvm.IRModule
-    record: Device
-    options: Options
-    first: FirstChoices
-    state: int
-    as_stored: bool
-    opening: Opening | None
-    decisions: list[Decision]
-    turned: list[TurnedWeights]
-
-    def without(self, refused: Refused) -> tvm.IRModule:
-        """The fused model without functions that are refused."""
-        if self.opening is None:
-            return self._fused(self.mod, self.first, refused)
-        opened = self.opening.fused(self.record, self._fused, self.first, refused)
-        return rename_by_content(opened)
-
-    def _fused(self, mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> tvm.IRModule:
-        self.decisions.clear()
-        self.turned.clear()
-        return fuse(
-            mod,
-            self.record,
-            self.decisions.append,
-            first,
-            weld=self.options.weld,
-            # Inputs and outputs of open extents are copied anyway.
-            graphs=captures(self.record, self.options) and self.opening is None,
-            refused=refused,
-            state=self.state,
-            as_stored=self.as_stored,
-            record_turned=self.turned.append,
-        )
-
-
-def fuse(
+def fuse_model(
     mod: tvm.IRModule,
     device: Device,
-    record: Record | None = None,
-    first: FirstChoices | None = None,
+    options: Options,
+    first: FirstChoices,
+    refused: Refused,
     *,
-    weld: bool = True,
-    graphs: bool = False,
-    refused: Refused | None = None,
     state: int = 0,
     as_stored: bool = False,
-    record_turned: RecordTurned | None = None,
-) -> tvm.IRModule:
-    """A model's operators as fused, unscheduled loops, each function named by its content.
+    opening: Opening | None = None,
+) -> Fused:
+    """A model fused as its options say, at any of its extents where these are open.
 
-    Args:
-        mod: a model in Relax.
-        device: that it is compiled for.
-        record: is given what became of each group of functions that could be one kernel.
-        first: schedules them; shared with whoever schedules the result.
-        weld: as in :class:`Options`.
-        graphs: whether launches will be captured as graphs.
-        refused: why functions must not be made of others, by their contents.
-        state: how many parameters and results of ``main``, the last ones, are the model's state.
-        as_stored: as of :func:`lower`.
-        record_turned: is given each matrix of weights that is stored in another layout.
-
-    Raises:
-        UnsupportedOperatorError: TVM cannot write an operator's loops.
+    Args and errors are those of :func:`lower` and of :func:`~tvm_tile.stages.fusing.fuse`.
     """
-    first = first or FirstChoices(device)
-    fusion = welding(device, record, first, refused) if weld else stock_fusion()
+    # Inputs and outputs of open extents are copied anyway.
+    graphs = captures(device, options) and opening is None
 
-    gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
-    grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
-    layouts = [] if as_stored else [LayOutWeights(device, first, refused, record_turned)]
-    ends = [CopyEnds(device)] if graphs else []
-    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
-    passes = [*fusing, *layouts, WriteState(state), *ends]
-    with compat.make_target(device):
-        return rename_by_content(run_passes(passes, mod))
+    def once(mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> Fused:
+        how = {"weld": options.weld, "graphs": graphs, "as_stored": as_stored}
+        return fuse(mod, device, first, refused, state=state, **how)
+
+    if opening is None:
+        return once(mod, first, refused)
+    return opening.fused(device, once, first, refused)
 
 
 def _plan(
@@ -236,14 +162,14 @@ def _plan(
 
 
 def _schedule_what_builds(
-    fused: tvm.IRModule,
-    fuse_without: Callable[[Refused], tvm.IRModule],
+    fused: Fused,
+    fused_without: Callable[[Refused], Fused],
     device: Device,
     builder: Builder,
     plan: Plan,
     options: Options,
     symbols: tuple[Symbol, ...] = (),
-) -> tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]:
+) -> tuple[Fused, tvm.IRModule, tuple[KernelReport, ...]]:
     """Schedule; what does not build, or is wrong, is made of fewer functions, if it was joined,
     else scheduled by dlight instead, then by statements."""
     refused: Refused = {}
@@ -251,17 +177,18 @@ def _schedule_what_builds(
     known: dict[Any, VerificationError | None] = {}
     early = options.dependent_launches if captures(device, options) else False
     while True:
-        contents = _contents(fused)
+        contents = _contents(fused.mod)
         reasons = {name: refused[key] for name, key in contents.items() if key in refused}
         beyond = {name for name, key in contents.items() if key in beyond_dlight}
         scheduled, kernels = schedule_module(
-            fused, device, refused=reasons, beyond_dlight=beyond, plan=plan
+            fused.mod, device, refused=reasons, beyond_dlight=beyond, plan=plan
         )
         # Before anything is built, so that nothing is built twice.
         scheduled = handed_on(scheduled, preparing_passes(device, early)(scheduled))
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
         if options.verify and not failures:
-            failures |= Kernels.of(fused, scheduled, kernels, device, builder, symbols).wrong(known)
+            parts = fused.mod, scheduled, kernels
+            failures |= Kernels.of(*parts, device, builder, symbols).wrong(known)
         found = {kernel: given_name(kernel.name, kernel.rank) for kernel in kernels}
         # What fails without a schedule of ours, or with the last one, fails the build.
         failed = {k: n for k, n in found.items() if k.name in failures and k.rule not in LAST}
@@ -281,7 +208,7 @@ def _schedule_what_builds(
             how = "was wrong" if isinstance(failure, VerificationError) else "did not build"
             refused.setdefault(contents[name], f"its kernel {how}: {failure.current}")
         if any(is_joined(name) and name not in reasons for name in (failed | unwritten).values()):
-            fused = fuse_without(refused)
+            fused = fused_without(refused)
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from tvm_tile.device import Device, devices
 from tvm_tile.device.detect import device_for_target, resolve_device
 from tvm_tile.errors import BuildError
 from tvm_tile.frontend.prepare import prepare
-from tvm_tile.guarded import one_compilation
-from tvm_tile.opened_store import open_store
 from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
     ExactLoops,
@@ -25,10 +23,12 @@ from tvm_tile.passes import (
     matrix_dtypes,
     with_blocks_only,
 )
-from tvm_tile.passes.exact_loops import is_for_tvm
+from tvm_tile.passes.lower.exact_loops import is_for_tvm
 from tvm_tile.passes.sequence import fusion_passes, lowering_passes, run_passes, welding
 from tvm_tile.pipeline import lower
 from tvm_tile.registered import sealed
+from tvm_tile.stages.guarded import one_compilation
+from tvm_tile.stages.opened_store import open_store
 
 _BUILT = "tvm_tile.built"
 _LANGUAGE = "cuda"

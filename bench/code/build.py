@@ -16,7 +16,7 @@ from bench.workload import Workload
 
 if TYPE_CHECKING:
     from tvm_tile import CompiledModel
-    from tvm_tile.plan.report import KernelReport
+    from tvm_tile.report.compiled import KernelReport
 
 _MATRIX = re.compile(r"mfma|wmma")
 _LONGEST_REASON = 300

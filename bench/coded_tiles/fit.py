@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.coded_tiles.record import MeasuredTile, by_product, shape_of
 from tvm_tile.calibrate.fit import Fit, fit_family
-from tvm_tile.calibrate.samples import Floats, Group
+from tvm_tile.calibrate.samples import Floats, TileGroup
 from tvm_tile.device import Device
 from tvm_tile.tile.coded import CodedProduct, construct_coded
 
@@ -16,7 +16,7 @@ FAMILY = "coded"
 PARAMETERS = ("load_cycles", "step_cycles", "start_cycles", "closing_cycles", "overlap_power")
 
 
-def groups(records: list[MeasuredTile], device: Device) -> list[Group]:
+def groups(records: list[MeasuredTile], device: Device) -> list[TileGroup]:
     """The right records as groups, one a product; tiles that are offered no more are left out."""
     found = [_group(product, own, device) for product, own in by_product(records).items()]
     return [group for group in found if len(group.measured)]
@@ -44,7 +44,7 @@ def describe(whole: Fit, half: Fit | None) -> str:
     return "\n".join([*values, whole.describe(), *others])
 
 
-def _group(product: CodedProduct, records: Sequence[MeasuredTile], device: Device) -> Group:
+def _group(product: CodedProduct, records: Sequence[MeasuredTile], device: Device) -> TileGroup:
     offered = {shape_of(tile) for tile in construct_coded(product, device)}
     own = [one for one in records if one.shape in offered]
 
@@ -52,4 +52,4 @@ def _group(product: CodedProduct, records: Sequence[MeasuredTile], device: Devic
         seconds = {shape_of(tile): tile.seconds for tile in construct_coded(product, at)}
         return np.array([seconds[one.shape] for one in own])
 
-    return Group(FAMILY, np.array([one.us * 1e-6 for one in own]), predict)
+    return TileGroup(FAMILY, np.array([one.us * 1e-6 for one in own]), predict)

@@ -30,7 +30,7 @@ from bench.lines import put, read_keyed
 from bench.open_shapes.record import Provenance
 from bench.protocol import relative_error
 from tvm_tile.calibrate.fit import fit_family
-from tvm_tile.calibrate.samples import Floats, Group
+from tvm_tile.calibrate.samples import Floats, TileGroup
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
@@ -167,7 +167,7 @@ def _marked(scheduled: Scheduled) -> tirx.PrimFunc:
     return scheduled.func.with_attr("tirx.is_scheduled", True)
 
 
-def groups(records: Sequence[Measured], device: Device) -> list[Group]:
+def groups(records: Sequence[Measured], device: Device) -> list[TileGroup]:
     """The right records as groups, one a product."""
     by_product: dict[CodedProduct, list[Measured]] = defaultdict(list)
     for one in records:
@@ -176,12 +176,12 @@ def groups(records: Sequence[Measured], device: Device) -> list[Group]:
     return [_group(product, own) for product, own in by_product.items()]
 
 
-def _group(product: CodedProduct, records: Sequence[Measured]) -> Group:
+def _group(product: CodedProduct, records: Sequence[Measured]) -> TileGroup:
     def predict(at: Device) -> Floats:
         seconds = {choice.tile: choice.seconds for choice in offered(product, at)}
         return np.array([seconds[one.tile] for one in records])
 
-    return Group(FAMILY, np.array([one.us * 1e-6 for one in records]), predict)
+    return TileGroup(FAMILY, np.array([one.us * 1e-6 for one in records]), predict)
 
 
 def describe(records: Sequence[Measured]) -> str:

@@ -23,7 +23,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
 from tvm_tile.loops.decoding import decoding_loops
 from tvm_tile.loops.rows import number
-from tvm_tile.passes.one_function import one_function
+from tvm_tile.passes.weld.one_function import one_function
 from tvm_tile.schedule.coded.find import find_coded
 from tvm_tile.schedule.coded.kernel import write_coded
 from tvm_tile.schedule.rule import Task, as_written

@@ -115,9 +115,8 @@ def leave_machine_code_out() -> None:
         if hasattr(lower, name):
             setattr(lower, name, partial(_always, compiled))
     for name in ("cubin", "code_object"):
-        if hasattr(lower, name):
-            resources = importlib.import_module("tvm_tile.plan.resources").Resources
-            getattr(lower, name).resources_of = partial(_always, resources(_REGISTERS, 0, 0))
+        if reader := getattr(lower, name, None):
+            reader.resources_of = partial(_always, reader.Resources(_REGISTERS, 0, 0))
 
 
 def _always(answer: Any, *_: Any, **__: Any) -> Any:

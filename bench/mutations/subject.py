@@ -27,7 +27,7 @@ def relax_model() -> Any:
 def compiled(cache: Path | bool) -> Any:
     """The model, compiled; plans and machine code come from ``cache`` where they are there."""
     import tvm_tile
-    from tvm_tile import opened_store
+    from tvm_tile.stages import opened_store
 
     # Whoever edits the package meanwhile would turn its cache off.
     opened_store._own_fingerprint = lambda: "the code under test"

@@ -26,7 +26,7 @@ from bench.traffic.record import FILE, FunctionTraffic, Traffic, by_function, st
 from bench.workload import Workload
 
 if TYPE_CHECKING:
-    from tvm_tile.plan.report import KernelReport
+    from tvm_tile.report.compiled import KernelReport
 
 _LONGEST_REASON = 300
 

@@ -12,7 +12,7 @@ from bench.lines import put, read_keyed
 from bench.traffic.ncu import Launch
 
 if TYPE_CHECKING:
-    from tvm_tile.plan.report import KernelReport
+    from tvm_tile.report.compiled import KernelReport
 
 FILE = "traffic.jsonl"
 Key = tuple[str, str, str, int, str, str, str]

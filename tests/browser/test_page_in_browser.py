@@ -10,7 +10,7 @@ import pytest
 from browsers import NARROW, WIDE, browser, opened
 from page_reports import SOURCE, content
 
-from tvm_tile.page.html import render
+from tvm_tile.report.page.html import render
 
 HOSTILE = "</script><img src=x onerror=document.title='run'>"
 # Of a page with a thousand kernels, from a click on its file to what is drawn, and from a letter

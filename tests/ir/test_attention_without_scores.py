@@ -16,9 +16,9 @@ from tvm_tile.build import Builder, Program
 from tvm_tile.device import find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.extract import extract
-from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.chain import schedule_chain
+from tvm_tile.stages.fusing import fuse
 
 torch = pytest.importorskip("torch")
 from torch._decomp import decomposition_table  # noqa: E402
@@ -38,7 +38,7 @@ class Attention(torch.nn.Module):
 
 def chain_of(program: Any) -> tuple[tirx.PrimFunc, Any]:
     """The function that is two products, and the rule's best choice for it."""
-    fused = fuse(import_model(program).mod, H200)
+    fused = fuse(import_model(program).mod, H200).mod
     for func in fused.functions.values():
         graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
         found = () if graph is None else schedule_chain(Task(func, graph, H200), 1)

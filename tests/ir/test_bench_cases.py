@@ -15,7 +15,7 @@ from tests.small_operators import KINDS, SMALL, small_case
 from tvm_tile import find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.signature import Signature
-from tvm_tile.pipeline import fuse
+from tvm_tile.stages.fusing import fuse
 
 pytestmark = pytest.mark.bank(4)
 
@@ -129,7 +129,7 @@ def test_a_real_one_is_imported_and_fused(name: str, workload: Workload) -> None
     ]
     shape = tuple(case.module(*on_meta(case)).shape)
     assert imported.outputs == (Signature("output0", shape, workload.dtype),)
-    fused = fuse(imported.mod, find_device("nvidia/h200"))
+    fused = fuse(imported.mod, find_device("nvidia/h200")).mod
     assert any(isinstance(function, tvm.tirx.PrimFunc) for _, function in fused.functions_items())
 
 

@@ -26,7 +26,7 @@ from tvm_tile.build.naming import readable_name
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, InstallationError
-from tvm_tile.plan.store import Store
+from tvm_tile.files.store import Store
 from tvm_tile.runtime.launch import load_functions
 
 H200 = find_device("nvidia/h200")

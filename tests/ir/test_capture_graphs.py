@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from tvm_tile.passes.capture_graphs import CaptureGraphs
-from tvm_tile.passes.outline_branches import OutlineBranches
+from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
+from tvm_tile.passes.lower.outline_branches import OutlineBranches
 
 _PREFIX = "vm.builtin.cuda_graph."
 

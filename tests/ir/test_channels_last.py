@@ -15,7 +15,7 @@ from tvm.relax import op
 
 from tvm_tile.device import find_device
 from tvm_tile.passes import ChannelsLast
-from tvm_tile.pipeline import fuse
+from tvm_tile.stages.fusing import fuse
 
 Body = Callable[[relax.Expr], relax.Expr]
 HALF = frozenset({"float16", "bfloat16"})
@@ -279,5 +279,5 @@ def run(mod: IRModule, x: np.ndarray) -> np.ndarray:
 
 def test_between_convolutions_nothing_is_copied() -> None:
     """A kernel for each convolution, and one for either end."""
-    launches = calls(fuse(module(residual), find_device("nvidia/h200")))
+    launches = calls(fuse(module(residual), find_device("nvidia/h200")).mod)
     assert [str(call.op.name) for call in launches] == ["relax.call_tir"] * (4 + 2)

@@ -12,7 +12,7 @@ from tvm.relax import op
 import tvm_tile
 from tvm_tile import compat
 from tvm_tile.passes import CoscheduleTasks, LiftWorkspaces, ScheduleTiles
-from tvm_tile.passes.coschedule_tasks import Apart, Coscheduled
+from tvm_tile.passes.coschedule.coschedule_tasks import Apart, Coscheduled
 
 H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 4

@@ -15,8 +15,8 @@ from tvm.relax import op
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.errors import PlanError
-from tvm_tile.passes import coschedule_tasks, merge_calls
-from tvm_tile.passes.coschedule_tasks import Coscheduled
+from tvm_tile.passes.coschedule import coschedule_tasks, merge_calls
+from tvm_tile.passes.coschedule.coschedule_tasks import Coscheduled
 from tvm_tile.pipeline import Options, _lower
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, ROperator

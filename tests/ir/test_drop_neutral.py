@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile.passes.drop_neutral import DropNeutral
+from tvm_tile.passes.operators.drop_neutral import DropNeutral
 
 
 def dropped(mod: Any) -> Any:

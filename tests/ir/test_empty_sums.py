@@ -9,7 +9,7 @@ import tvm_ffi
 from cpu_build import CPU
 from tvm import IRModule, te, tirx
 
-from tvm_tile.passes.empty_tensors import EmptySums
+from tvm_tile.passes.operators.empty_tensors import EmptySums
 
 
 def product(rows: int, depth: int, columns: int) -> IRModule:

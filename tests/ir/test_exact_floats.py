@@ -16,10 +16,10 @@ from tvm.tirx import Max, Min, Not, Select
 from warp_emulator import COMPILER, emulate
 
 from tvm_tile.build import Builder, Program
-from tvm_tile.build.exact_floats import hide_arithmetic, hide_zeros, show_arithmetic
+from tvm_tile.build.exact.floats import hide_arithmetic, hide_zeros, show_arithmetic
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
-from tvm_tile.passes.infinite_extrema import InfiniteExtrema
+from tvm_tile.passes.operators.infinite_extrema import InfiniteExtrema
 from tvm_tile.registered import as_written, is_as_written
 
 H200, MI300X = find_device("nvidia/h200"), find_device("amd/mi300x")

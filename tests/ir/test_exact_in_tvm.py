@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tvm import relax, te, tirx
 
-from tvm_tile.build.exact_in_tvm import exact_in_tvm
-from tvm_tile.passes.fold_constants import FoldConstants
+from tvm_tile.build.exact.in_tvm import exact_in_tvm
+from tvm_tile.passes.operators.fold_constants import FoldConstants
 from tvm_tile.verify.reference import References
 
 X = np.array([np.nan, 1, np.inf, 2, -np.inf])

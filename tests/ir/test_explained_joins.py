@@ -8,7 +8,7 @@ from tvm.relax import op
 
 import tvm_tile
 from tvm_tile.compiling import compile
-from tvm_tile.pipeline import fuse
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")
@@ -41,12 +41,11 @@ def _heads(builder: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
     return builder.emit(op.permute_dims(split, [0, 2, 1, 3]))
 
 
-def decisions(mod: IRModule) -> tuple[list[Decision], int]:
+def decisions(mod: IRModule) -> tuple[tuple[Decision, ...], int]:
     """What was said, and how many functions are left."""
-    found: list[Decision] = []
-    fused = fuse(mod, H200, found.append)
-    functions = [f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc)]
-    return found, len(functions)
+    fused = fuse(mod, H200)
+    functions = [f for f in fused.mod.functions.values() if isinstance(f, tirx.PrimFunc)]
+    return fused.decisions, len(functions)
 
 
 def test_attention_is_one_kernel_and_its_scores_stay_in_registers() -> None:

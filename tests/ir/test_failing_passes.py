@@ -12,8 +12,8 @@ import tvm_tile
 from tvm_tile import find_device
 from tvm_tile.errors import BuildError, UnsupportedOperatorError
 from tvm_tile.passes import sequence
-from tvm_tile.pipeline import fuse
 from tvm_tile.plug_in import blocks_pipeline
+from tvm_tile.stages.fusing import fuse
 
 H200 = find_device("nvidia/h200")
 NO_LOOPS = r"operator of the model[^§]*bool not supported for absolute op[^§]*cast the operator"

@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm_tile.device import find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.extract import extract
-from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.chain import schedule_chain
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.band import Band
 
 H200 = find_device("nvidia/h200")
@@ -102,7 +102,7 @@ MODELS = {
 def test_kernels_know_the_band(name: str) -> None:
     model, wanted = MODELS[name]
     given = tuple(torch.randn(1, 2, N, 64).half() for _ in range(3))
-    fused = fuse(import_model(model, example_inputs=given).mod, H200)
+    fused = fuse(import_model(model, example_inputs=given).mod, H200).mod
     bands = []
     for func in fused.functions.values():
         graph = extract(func) if isinstance(func, tirx.PrimFunc) else None

@@ -19,11 +19,11 @@ from tvm_ffi import StructuralKey
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FuseTiles, schedule_module, with_blocks_only
-from tvm_tile.passes.fuse_tiles import _joined
 from tvm_tile.passes.sequence import fusion_passes, welding
-from tvm_tile.pipeline import fuse
+from tvm_tile.passes.weld.fuse_tiles import _joined
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.halo import schedule_halo
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import CHAIN, ELEMENTWISE, HALO
 
@@ -60,7 +60,7 @@ def unjoined(mod: IRModule, device: Device) -> IRModule:
 
 def rules(body: Body, *shapes: Shape, device: Device = H200) -> list[str]:
     """One for each kernel; those of products on tensor cores, which contend, have one name."""
-    _, reports = schedule_module(fuse(module(body, *shapes), device), device)
+    _, reports = schedule_module(fuse(module(body, *shapes), device).mod, device)
     return sorted(PRODUCT if report.rule in ("wgmma", "mma") else report.rule for report in reports)
 
 
@@ -242,7 +242,7 @@ class TestRows:
             return op.add(op.nn.silu(output(x)), y)
 
         for body, shapes in ((output, [shape]), (further, [shape, other])):
-            _, (report,) = schedule_module(fuse(module(body, *shapes), device), device)
+            _, (report,) = schedule_module(fuse(module(body, *shapes), device).mod, device)
             assert report.rule == "rows"
             assert "in vectors of 8" in report.tile
 
@@ -270,7 +270,7 @@ class TestRows:
         def body(x: Any, w: Any) -> Any:
             return op.matmul(op.reshape(softened(x), (48, 24)), w)
 
-        _, reports = schedule_module(fuse(module(body, (6, 8, 24), (24, 16)), H200), H200)
+        _, reports = schedule_module(fuse(module(body, (6, 8, 24), (24, 16)), H200).mod, H200)
         (rows,) = (report for report in reports if report.rule == "rows")
         assert rows.name.startswith("softmax")
 

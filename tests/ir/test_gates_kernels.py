@@ -19,7 +19,7 @@ from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI300X, RX9070XT
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.schedule_tiles import with_blocks_only
+from tvm_tile.passes.scheduling.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.gates import schedule_gates
 

@@ -24,9 +24,9 @@ from tvm_tile.device import find_device
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FirstChoices, GroupGates, content_of, is_joined, with_blocks_only
-from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.gates import schedule_gates
+from tvm_tile.stages.fusing import fuse
 
 H200 = find_device("nvidia/h200")
 FIRST = FirstChoices(H200)
@@ -116,7 +116,7 @@ def test_a_stacked_lstm_computes_what_it_did(stacked: Any) -> None:
 def test_each_kernel_of_a_stacked_lstm_computes_what_its_function_does(
     stacked: Any, tmp_path: Path
 ) -> None:
-    fused = fuse(stacked[0].mod, H200, first=FIRST)
+    fused = fuse(stacked[0].mod, H200, first=FIRST).mod
     cells = [func for var, func in fused.functions.items() if is_joined(str(var.name_hint))]
     assert len(cells) == 3
     for number, func in enumerate(cells):
@@ -230,10 +230,10 @@ def test_what_is_refused() -> None:
 @pytest.mark.parametrize("device", [with_blocks_only(H200), find_device("emulated")])
 def test_devices_without_the_rule(device: Any) -> None:
     mod = relax_module(pair, ((1, 64),))
-    assert joined(fuse(mod, device)) == 0
+    assert joined(fuse(mod, device).mod) == 0
 
 
 def test_without_welding() -> None:
     mod = relax_module(pair, ((1, 64),))
-    assert joined(fuse(mod, H200)) == 1
-    assert joined(fuse(mod, H200, weld=False)) == 0
+    assert joined(fuse(mod, H200).mod) == 1
+    assert joined(fuse(mod, H200, weld=False).mod) == 0

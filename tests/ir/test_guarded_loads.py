@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.script import tirx as T
 
-from tvm_tile.build.guarded_loads import GuardLoads
+from tvm_tile.build.exact.guarded_loads import GuardLoads
 
 IF = ir.Op.get("prim.if_then_else")
 

@@ -26,7 +26,7 @@ from warp_emulator import COMPILER
 from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.schedule_tiles import with_blocks_only
+from tvm_tile.passes.scheduling.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.halo import schedule_halo
 

@@ -13,7 +13,7 @@ import tvm_tile.build.zig
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.hip_math import math_library
 from tvm_tile.errors import BuildError, CompilerNotFoundError
-from tvm_tile.plan.store import Store
+from tvm_tile.files.store import Store
 
 KERNEL = 'extern "C" __global__ void __launch_bounds__(64) k(float* x) {{ {} }}'
 FINE = KERNEL.format("x[threadIdx.x] = sinf(x[threadIdx.x]);")

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_tile.build.quotients import TruncateQuotients
+from tvm_tile.build.exact.quotients import TruncateQuotients
 
 EXPRESSIONS = 400
 

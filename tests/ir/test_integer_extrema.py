@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.script import tirx as T
 
-from tvm_tile.build.integer_extrema import add_behind_extrema
+from tvm_tile.build.exact.integer_extrema import add_behind_extrema
 from tvm_tile.graph.expression import substituted
 
 

@@ -12,8 +12,8 @@ from tvm.relax import op
 
 from tvm_tile.device import find_device
 from tvm_tile.passes import FirstChoices, schedule_module
-from tvm_tile.pipeline import fuse
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.connect import Decision
 
 pytestmark = pytest.mark.bank(3)
@@ -50,11 +50,10 @@ def attention(x: Any, heads: int, *, bias: bool = True) -> Any:
 
 def compiled(
     body: Any, shape: tuple[int, ...], dtype: str
-) -> tuple[tuple[KernelReport, ...], list[Decision]]:
+) -> tuple[tuple[KernelReport, ...], tuple[Decision, ...]]:
     """Kernels on an H200, and what was decided."""
-    decisions: list[Decision] = []
-    fused = fuse(relax_module(body, (shape,), dtype), H200, decisions.append, FIRST)
-    return schedule_module(fused, H200)[1], decisions
+    fused = fuse(relax_module(body, (shape,), dtype), H200, FIRST)
+    return schedule_module(fused.mod, H200)[1], fused.decisions
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -20,12 +20,11 @@ import tvm_tile
 from tvm_tile.device import Device
 from tvm_tile.device.rocm import MI250X, MI300X, RX7900XTX
 from tvm_tile.graph.extract import extract
-from tvm_tile.pipeline import fuse
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.rule import as_written
 from tvm_tile.schedule.warp_products import schedule_matrix_cores
 from tvm_tile.schedule.warp_products.kernel import write_kernel
-from tvm_tile.tile.connect import Decision
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.rules import MATRIX_CORES
 
 pytestmark = pytest.mark.bank(3)
@@ -68,11 +67,10 @@ JOINED = {
 
 def joined(body: Body, device: Device) -> tirx.PrimFunc:
     """The only function that is left."""
-    decisions: list[Decision] = []
-    fused = fuse(relax_module(body, JOINED[body], "float16"), device, decisions.append)
-    (decision,) = [own for own in decisions if not own.reason]
+    fused = fuse(relax_module(body, JOINED[body], "float16"), device)
+    (decision,) = [own for own in fused.decisions if not own.reason]
     assert (decision.rule, len(decision.functions) > 1) == ("matrix_cores", True)
-    (func,) = [func for func in fused.functions.values() if isinstance(func, tirx.PrimFunc)]
+    (func,) = [func for func in fused.mod.functions.values() if isinstance(func, tirx.PrimFunc)]
     return func.without_attr("global_symbol")
 
 

@@ -25,11 +25,11 @@ from tvm_tile import Options
 from tvm_tile.build import Builder
 from tvm_tile.build.dependent_launches import mark, step_seconds
 from tvm_tile.build.program import DEPENDENT_TAG, Kernel, Program
-from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.times import DependentLaunchTimes
-from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
-from tvm_tile.plan.dependent_launches import Dependence
+from tvm_tile.launches.dependent_launches import Dependence
+from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
+from tvm_tile.stages.coscheduling import PERSISTENT
 
 pytestmark = pytest.mark.bank(3)
 
@@ -158,9 +158,9 @@ def chain(x: Any) -> Any:
 
 
 def with_marks(body: Callable[..., Any], device: Device, *, forced: bool) -> tvm.IRModule:
-    from tvm_tile.pipeline import fuse
+    from tvm_tile.stages.fusing import fuse
 
-    fused = fuse(relax_module(body, ((4, 64),)), device, weld=False)
+    fused = fuse(relax_module(body, ((4, 64),)), device, weld=False).mod
     return MarkDependentLaunches(device, forced)(fused)
 
 
@@ -191,13 +191,13 @@ def test_weights_are_constants_and_other_inputs_are_not() -> None:
     mod = relax_module(
         lambda x, w: op.nn.softmax(op.matmul(op.nn.softmax(x), w)), ((4, 64), (64, 64))
     )
-    from tvm_tile.pipeline import fuse
+    from tvm_tile.stages.fusing import fuse
 
     for inputs, sizes in ((1, [[64 * 64 * 4] * 2]), (2, [])):
         given = mod.clone()
         var = given.get_global_var("main")
         given[var] = given[var].with_attr("num_input", inputs)
-        fused = MarkDependentLaunches(MEASURED)(fuse(given, MEASURED, weld=False))
+        fused = MarkDependentLaunches(MEASURED)(fuse(given, MEASURED, weld=False).mod)
         asked = [
             list(map(int, own))
             for own_marks in marks_of(fused).values()

@@ -20,11 +20,10 @@ from tvm_tile.device import Device
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FirstChoices, content_of
-from tvm_tile.passes.lay_out_weights import LayOutWeights, transposing
-from tvm_tile.pipeline import fuse
-from tvm_tile.plan.turned_weights import TurnedWeights
+from tvm_tile.passes.weld.lay_out_weights import LayOutWeights, transposing
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.stages.fusing import Fused, fuse
 
 pytestmark = pytest.mark.bank(3)
 
@@ -42,7 +41,12 @@ def times(x: Any, w: Any, *, by_rows: bool) -> Any:
     return emit(op.matmul(x, emit(op.permute_dims(w)) if by_rows else w))
 
 
-def fused(body: Any, rows: int, depth: int, *, device: Device = H200, **how: Any) -> IRModule:
+def fused(*args: Any, **how: Any) -> IRModule:
+    """The module of :func:`told`."""
+    return told(*args, **how).mod
+
+
+def told(body: Any, rows: int, depth: int, *, device: Device = H200, **how: Any) -> Fused:
     """A module of one input, as front doors hand it on, fused."""
     mod = prepare(module(body, (rows, depth), dtype=how.pop("dtype", "float32")))
     return fuse(mod, device, **how)
@@ -213,8 +217,8 @@ def test_what_is_turned_is_told_matrix_by_matrix() -> None:
             x = relax.BlockBuilder.current().emit(op.nn.relu(times(x, w, by_rows=False)))
         return times(x, other, by_rows=True)
 
-    found: list[TurnedWeights] = []
-    mod = fused(body, 1, 3072, dtype="float16", record_turned=found.append)
+    own = told(body, 1, 3072, dtype="float16")
+    mod, found = own.mod, own.turned
     assert len(found) == 2, "each is stored once, however often it is read"
     first, second = found
     assert first == second

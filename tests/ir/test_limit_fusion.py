@@ -12,15 +12,15 @@ from tvm_tile.device import find_device
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.pipeline import fuse
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.steps import child_blocks
+from tvm_tile.stages.fusing import fuse
 
 H200 = find_device("nvidia/h200")
 
 
 def fused(module: torch.nn.Module, *inputs: torch.Tensor) -> tvm.IRModule:
-    return fuse(import_model(module.eval(), example_inputs=inputs).mod, H200)
+    return fuse(import_model(module.eval(), example_inputs=inputs).mod, H200).mod
 
 
 class Deformable(torch.nn.Module):

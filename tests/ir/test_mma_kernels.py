@@ -15,7 +15,7 @@ from wgmma_cases import product_case
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.schedule_tiles import with_blocks_only
+from tvm_tile.passes.scheduling.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.warp_products import schedule_mma
 

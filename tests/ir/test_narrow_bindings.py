@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
-from tvm_tile.build.narrow_bindings import StoreNarrowBindings
+from tvm_tile.build.exact.narrow_bindings import StoreNarrowBindings
 
 
 @I.ir_module

@@ -15,7 +15,7 @@ from tvm.tirx import op
 import tvm_tile
 from tvm_tile import compat
 from tvm_tile.build import Builder, check_kernel
-from tvm_tile.build.numerics import rounds_to_integers
+from tvm_tile.build.exact.numerics import rounds_to_integers
 from tvm_tile.build.opencl import complete_opencl
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device

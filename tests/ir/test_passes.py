@@ -14,7 +14,8 @@ from tvm.relax import op
 from tvm_tile import find_device
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.passes import DispatchOpenSorts, KeepGraphResults, NarrowProducts, schedule_module
-from tvm_tile.pipeline import Options, _lower, fuse
+from tvm_tile.pipeline import Options, _lower
+from tvm_tile.stages.fusing import fuse
 
 Build = Callable[..., relax.Expr]
 H200 = find_device("nvidia/h200")
@@ -33,7 +34,7 @@ def module(build: Build, *shapes: tuple[int, ...], dtype: str = "float32") -> IR
 
 def kernels(mod: IRModule) -> int:
     """How many kernels it is after fusion."""
-    fused = fuse(mod, find_device("nvidia/h200"))
+    fused = fuse(mod, find_device("nvidia/h200")).mod
     return sum(1 for func in fused.functions.values() if not isinstance(func, relax.Function))
 
 
@@ -78,7 +79,7 @@ class TestReadTransposed:
     ) -> None:
         weight = relax.const(np.ones((64, 128), dtype))
         mod = module(lambda x: op.matmul(x, weight), (512, 64), dtype=dtype)
-        assert constant_shapes(fuse(mod, device)) == [shape]
+        assert constant_shapes(fuse(mod, device).mod) == [shape]
 
 
 def constant_shapes(mod: IRModule) -> list[list[int]]:
@@ -206,7 +207,7 @@ class TestKeepGraphResults:
             return op.matmul(op.cumsum(op.matmul(x, w), axis=1), w)
 
         device = find_device("nvidia/h200")
-        fused = fuse(module(between, (64, 64), (64, 64)), device)
+        fused = fuse(module(between, (64, 64), (64, 64)), device).mod
         scheduled, _ = schedule_module(fused, device)
         text = str(_lower(scheduled, device, Options()).script())
         calls = [line for line in text.splitlines() if "run_or_capture" in line]

@@ -24,7 +24,8 @@ def test_import_tvm_registers_the_pipelines_lazily() -> None:
         "from tvm.tirx.compilation_pipeline import PIPELINE_MAP as tir; assert 'tvm_tile' in tir; "
         "loaded = {name for name in sys.modules if name.startswith('tvm_tile.')}; "
         "assert loaded <= {'tvm_tile._autoload', 'tvm_tile._version', 'tvm_tile.compat', "
-        "'tvm_tile.errors', 'tvm_tile.closest', 'tvm_tile.scratch', 'tvm_tile.registered', "
+        "'tvm_tile.errors', 'tvm_tile.errors.closest', 'tvm_tile.files', "
+        "'tvm_tile.files.scratch', 'tvm_tile.registered', "
         "'tvm_tile.device', 'tvm_tile.device.device', 'tvm_tile.device.cuda', "
         "'tvm_tile.device.rocm', 'tvm_tile.device.emulated'}, loaded"
     )

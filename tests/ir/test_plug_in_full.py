@@ -23,9 +23,9 @@ from tvm_tile import compat
 from tvm_tile.build.in_tvm import compile_marked
 from tvm_tile.build.program import Kernel
 from tvm_tile.frontend import import_model
-from tvm_tile.pipeline import fuse
 from tvm_tile.plug_in import full_pipeline
 from tvm_tile.registered import MARK
+from tvm_tile.stages.fusing import fuse
 
 pytestmark = [
     pytest.mark.bank(3),
@@ -183,7 +183,7 @@ def test_device_and_options_are_those_of_the_pass() -> None:
 def test_one_function_with_its_schedule() -> None:
     """As `tvm_tile.schedule` gives it, of either of TVM's dialects."""
     for dtype, dialect in (("float16", "mma"), ("float32", "fma")):
-        fused = fuse(product(dtype), tvm_tile.find_device("nvidia/h200"))
+        fused = fuse(product(dtype), tvm_tile.find_device("nvidia/h200")).mod
         (func,) = (f for f in fused.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
         choice, *_ = tvm_tile.schedule(func, "nvidia/h200", topk=1)
         named = choice.func.with_attr("global_symbol", "product")

@@ -13,7 +13,7 @@ from tvm.tirx import Select, op
 from tvm_tile import compat
 from tvm_tile.build import Builder
 from tvm_tile.build.cuda import compile_cuda
-from tvm_tile.build.numerics import may_round_quotients
+from tvm_tile.build.exact.numerics import may_round_quotients
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module

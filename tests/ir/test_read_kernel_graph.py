@@ -13,9 +13,9 @@ from tvm.script import tirx as T
 import tvm_tile
 from tvm_tile import Options
 from tvm_tile.graph.user_names import named, names_of_variables
-from tvm_tile.passes.planned_memory import planned_bytes
-from tvm_tile.passes.read_kernel_graph import read_kernel_graphs
-from tvm_tile.plan.kernel_graph import KernelGraph, Tensor
+from tvm_tile.passes.lower.planned_memory import planned_bytes
+from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
+from tvm_tile.report.kernel_graph import CallValue, KernelGraph
 
 
 @I.ir_module
@@ -110,7 +110,7 @@ def test_tensors_have_their_sizes_and_homes_and_constants_are_apart(
     graphs: dict[str, KernelGraph],
 ) -> None:
     main = graphs["main"]
-    assert main.tensors[0] == Tensor(("4", "8"), "float32", 128)
+    assert main.tensors[0] == CallValue(("4", "8"), "float32", 128)
     assert [n for n, tensor in enumerate(main.tensors) if tensor.home is not None] == [4]
     assert main.tensors[4].home == 2
     assert [call.constant_bytes for call in main.calls] == [0, 0, 0, 0, 0, 128]

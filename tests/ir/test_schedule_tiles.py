@@ -15,7 +15,7 @@ from tvm.relax import op
 
 from tvm_tile.device import find_device
 from tvm_tile.passes import ScheduleTiles, schedule_module, with_blocks_only
-from tvm_tile.passes.schedule_tiles import PREDICTED
+from tvm_tile.passes.scheduling.schedule_tiles import PREDICTED
 from tvm_tile.schedule import Finder, ranking
 from tvm_tile.tile.rules import ELEMENTWISE
 

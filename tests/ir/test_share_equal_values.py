@@ -13,8 +13,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from tvm_tile.passes.separate_in_place import SeparateInPlace
-from tvm_tile.passes.share_equal_values import ShareEqualValues
+from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
+from tvm_tile.passes.state.separate_in_place import SeparateInPlace
 
 
 @I.ir_module

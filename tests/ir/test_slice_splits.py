@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile.passes.slice_splits import SliceSplits
+from tvm_tile.passes.operators.slice_splits import SliceSplits
 
 
 def sliced(mod: Any) -> Any:

@@ -13,7 +13,7 @@ from tvm.relax import op
 
 from tvm_tile.graph.extract import extract
 from tvm_tile.kernel.body import with_numbered_params
-from tvm_tile.passes.task_graph import Location, TaskGraph, contiguous_parts, read_block
+from tvm_tile.passes.coschedule.task_graph import Location, TaskGraph, contiguous_parts, read_block
 
 
 def legalized(body: Callable[..., Any], *shapes: tuple[int, ...]) -> tvm.IRModule:

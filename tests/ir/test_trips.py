@@ -17,8 +17,8 @@ from tvm import relax
 
 from tvm_tile.frontend import import_model
 from tvm_tile.frontend.loops import COUNTED, MOST
-from tvm_tile.passes.count_calls import conditional_calls, count_calls, has_open_loops
-from tvm_tile.passes.read_flow import whole_number
+from tvm_tile.passes.flow.read import whole_number
+from tvm_tile.passes.ir.count_calls import conditional_calls, count_calls, has_open_loops
 
 Condition = Callable[[Tensor, Tensor], Tensor]
 Step = Callable[[Tensor, Tensor], Tensor]

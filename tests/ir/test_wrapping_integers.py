@@ -11,8 +11,8 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from tvm_tile.build.exact_in_tvm import exact_on_cpu
-from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
+from tvm_tile.build.exact.in_tvm import exact_on_cpu
+from tvm_tile.build.exact.integers import wrap_collected, wrap_integers
 from tvm_tile.registered import is_as_written
 
 DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

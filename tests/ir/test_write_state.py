@@ -16,9 +16,9 @@ from tvm_tile import Options, find_device
 from tvm_tile.build import Builder
 from tvm_tile.build.program import RETURNED_STATE, Program
 from tvm_tile.frontend.imported import NUM_INPUT
-from tvm_tile.passes.rewriter import is_in_place
-from tvm_tile.passes.write_state import WriteState
-from tvm_tile.pipeline import fuse
+from tvm_tile.passes.ir.rewriter import is_in_place
+from tvm_tile.passes.state.write_state import WriteState
+from tvm_tile.stages.fusing import fuse
 
 H200 = find_device("nvidia/h200")
 SHAPE = (4, 8)
@@ -217,7 +217,7 @@ class TestWholeModels:
             new = given.sum(given.x, given.x)
             return [given.x, new, new]
 
-        fused = fuse(module(body), H200, state=len(STATE))
+        fused = fuse(module(body), H200, state=len(STATE)).mod
         (name,) = (v.name_hint for v in fused.get_global_vars() if "write_state" in v.name_hint)
         scheduled, kernels = tvm_tile.passes.schedule_module(fused, H200)
         (report,) = (kernel for kernel in kernels if kernel.name == name)

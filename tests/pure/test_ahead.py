@@ -13,7 +13,7 @@ import tvm_tile
 from tvm_tile.device import Device
 from tvm_tile.device.times import StreamTimes
 from tvm_tile.errors import PlanError
-from tvm_tile.plan.ahead import LINE, Entry, ahead_bytes, entries
+from tvm_tile.plan.ahead import LINE, QueueEntry, ahead_bytes, entries
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator
@@ -240,4 +240,4 @@ def test_an_entry_is_what_the_simulator_and_the_table_share() -> None:
     plan = planned(operators, SMALL)
     queue = entries(operators, plan, waits(operators, plan))[0]
     assert [entry.task for entry in queue] == list(plan.queues()[0])
-    assert queue[0] == Entry(plan.queues()[0][0], ())
+    assert queue[0] == QueueEntry(plan.queues()[0][0], ())

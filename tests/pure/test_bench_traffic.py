@@ -14,7 +14,7 @@ from bench.report import main, traffic, welding
 from bench.report.data import load, suite
 from bench.traffic.ncu import Launch, NcuError, command, parse, profile
 from bench.traffic.record import FILE, FunctionTraffic, Traffic, by_function, read, store
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'

@@ -13,7 +13,7 @@ from test_calibrate import FACTS, READINGS, VERSIONS
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import ASK_AHEAD
 from tvm_tile.calibrate import dependent
-from tvm_tile.calibrate.driver import Buffer, Gpu, Kernel
+from tvm_tile.calibrate.driver import Buffer, Gpu, LoadedKernel
 from tvm_tile.calibrate.record import assemble, describe
 from tvm_tile.calibrate.sources import kernel_text
 from tvm_tile.device import Reading, find_device
@@ -42,14 +42,14 @@ class ChainGpu:
         self.wrong = wrong
         self.launched: list[tuple[str, bool, int]] = []
 
-    def load(self, _cubin: bytes, name: str) -> Kernel:
-        return Kernel(name, 0)
+    def load(self, _cubin: bytes, name: str) -> LoadedKernel:
+        return LoadedKernel(name, 0)
 
     def allocate(self, size: int) -> Buffer:
         return Buffer(0, size)
 
     def launch(
-        self, kernel: Kernel, blocks: int, threads: int, *given: Any, dependent: bool
+        self, kernel: LoadedKernel, blocks: int, threads: int, *given: Any, dependent: bool
     ) -> None:
         ahead = given[-1] if kernel.function == "fetching" else 0
         self.launched.append((kernel.function, dependent, ahead * 128))
@@ -137,7 +137,7 @@ def test_a_dependent_launch_has_the_attribute() -> None:
 
     gpu = Gpu.__new__(Gpu)
     gpu._api, gpu._stream, gpu._stack = Api, driver.CUstream(0), ExitStack()
-    gpu.launch(Kernel("f", 64), 3, 128, Buffer(16, 4), 7, dependent=True)
+    gpu.launch(LoadedKernel("f", 64), 3, 128, Buffer(16, 4), 7, dependent=True)
     ((config, function, _, _),) = calls
     assert (config.gridDimX, config.blockDimX, config.sharedMemBytes) == (3, 128, 64)
     (attribute,) = config.attrs

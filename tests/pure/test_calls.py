@@ -12,20 +12,20 @@ from tvm_tile.plan.calls import cut_at_calls
 from tvm_tile.plan.instructions import NO_REGION, Decide, End, Pop, Push, RunTask, instructions
 from tvm_tile.plan.path import check_program, path
 from tvm_tile.plan.rprogram import (
-    Access,
-    Block,
     Bounds,
     Branch,
-    Call,
+    Footprint,
+    Invoke,
     Lagged,
+    OwnRegion,
     RProgram,
-    Run,
+    Series,
     program_waits,
 )
 
 
-def _access(reads: tuple[int, ...], *writes: int) -> Access:
-    return Access(frozenset(reads), frozenset(writes))
+def _access(reads: tuple[int, ...], *writes: int) -> Footprint:
+    return Footprint(frozenset(reads), frozenset(writes))
 
 
 def tree() -> RProgram:
@@ -39,26 +39,26 @@ def tree() -> RProgram:
         _access((2,), 3, 0),
         _access((2, 3), 2),
     )
-    join = Run((3,)), Call(0), Run((4,)), Call(0), Run((5,))
-    body = Run((1,)), Branch(0, 1, (Run((2,)),), 2, join)
-    return cut_at_calls(RProgram((Run((0,)), Call(0)), accesses, (1,), Bounds(), (body,)))
+    join = Series((3,)), Invoke(0), Series((4,)), Invoke(0), Series((5,))
+    body = Series((1,)), Branch(0, 1, (Series((2,)),), 2, join)
+    return cut_at_calls(RProgram((Series((0,)), Invoke(0)), accesses, (1,), Bounds(), (body,)))
 
 
 def test_regions_are_cut_at_calls() -> None:
     program = tree()
-    assert program.items == (Run((0,)), Call(0))
+    assert program.items == (Series((0,)), Invoke(0))
     first, branch = program.functions[0]
-    assert isinstance(first, Block)
-    assert first.body == (Run((1,)),)
+    assert isinstance(first, OwnRegion)
+    assert first.body == (Series((1,)),)
     assert isinstance(branch, Branch)
     assert branch.head is not None
     kinds = [type(item) for item in branch.otherwise]
-    assert kinds == [Run, Call, Block, Call, Block]
-    assert branch.then == (Run((2,)),)
+    assert kinds == [Series, Invoke, OwnRegion, Invoke, OwnRegion]
+    assert branch.then == (Series((2,)),)
 
 
 def test_programs_without_calls_stay_as_they_are() -> None:
-    program = RProgram((Run((0,)),), (_access((), 0),))
+    program = RProgram((Series((0,)),), (_access((), 0),))
     assert cut_at_calls(program) is program
 
 

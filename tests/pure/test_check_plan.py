@@ -15,10 +15,10 @@ from tvm_tile.plan.check_plan import check, check_extents
 from tvm_tile.plan.execution_plan import (
     ExecutionPlan,
     Placement,
+    PlanStep,
     RKernel,
     ROperator,
     RTasks,
-    Step,
     dependences,
 )
 from tvm_tile.plan.simulate import simulate
@@ -32,8 +32,8 @@ CHAIN = tuple(
 )
 
 
-def step(*operators: int) -> Step:
-    return Step(tuple(Placement(RTasks(number, 0, 132), 0, 132) for number in operators))
+def step(*operators: int) -> PlanStep:
+    return PlanStep(tuple(Placement(RTasks(number, 0, 132), 0, 132) for number in operators))
 
 
 PLAN = ExecutionPlan(
@@ -96,7 +96,7 @@ def test_steps_in_the_wrong_order() -> None:
     ids=["dropped", "twice", "shifted"],
 )
 def test_each_rtask_runs_once(tasks: tuple[RTasks, ...]) -> None:
-    last = Step(tuple(Placement(some, 0, 132) for some in tasks))
+    last = PlanStep(tuple(Placement(some, 0, 132) for some in tasks))
     with pytest.raises(PlanError, match="each of the 132 rTasks of o3 runs once"):
         check(CHAIN, replace(PLAN, steps=(*PLAN.steps[:3], last)), H200)
 
@@ -148,7 +148,7 @@ def test_copies_have_barriers_of_their_own() -> None:
 def test_resident_weights_stay_where_they_are() -> None:
     held = RKernel(13, 256, 0, 64, 1e-6, 1e-7, resident_bytes=1000)
     cells = tuple(replace(cell, choices=(held,)) for cell in lstm(layers=1, length=2))
-    steps = [Step((Placement(RTasks(number, 0, 13), 5, 13),)) for number in range(2)]
+    steps = [PlanStep((Placement(RTasks(number, 0, 13), 5, 13),)) for number in range(2)]
     plan = replace(
         PLAN,
         chosen=(0, 0),
@@ -158,7 +158,7 @@ def test_resident_weights_stay_where_they_are() -> None:
         shared_bytes=1024,
     )
     check(cells, plan, H200)
-    moved = Step((Placement(RTasks(1, 0, 13), 6, 13),))
+    moved = PlanStep((Placement(RTasks(1, 0, 13), 6, 13),))
     with pytest.raises(PlanError, match="weights 0 stay at"):
         check(cells, replace(plan, steps=(steps[0], moved)), H200)
     with pytest.raises(PlanError, match="need 1000 bytes"):
@@ -174,7 +174,7 @@ def test_waits_are_those_that_no_other_wait_implies() -> None:
 
 
 def test_steps_wait_for_the_last_that_had_any_rtasks() -> None:
-    plan = replace(PLAN, steps=(PLAN.steps[0], Step(()), *PLAN.steps[1:]))
+    plan = replace(PLAN, steps=(PLAN.steps[0], PlanStep(()), *PLAN.steps[1:]))
     first = (Wait(0, 132),)
     assert waits(CHAIN, plan) == ((), first, first, (Wait(2, 132),), (Wait(3, 132),))
     run(plan, EXTENTS)

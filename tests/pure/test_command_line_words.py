@@ -14,7 +14,7 @@ from tvm_tile.cli.completion import candidates
 from tvm_tile.cli.doctor import lines_of
 from tvm_tile.cli.parser import build_parser
 from tvm_tile.cli.status import ExitStatus, status_of
-from tvm_tile.closest import closest, did_you_mean
+from tvm_tile.errors.closest import closest, did_you_mean
 
 
 def test_the_closest_name_is_meant_in_any_case() -> None:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.plan.activities import Activity
-from tvm_tile.plan.comparison import Comparison, compare_profiles, compare_reports
-from tvm_tile.plan.limits import Limits
-from tvm_tile.plan.origin import Origin
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.report.activities import Activity
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.limits import Limits
+from tvm_tile.report.origin import Origin
+from tvm_tile.report.shown import Comparison, Profile, Report, compare_profiles, compare_reports
 
 US = 1e-6
 

@@ -1,7 +1,7 @@
 """What was fitted to a device is in its record: no such number stands in decisions' modules.
 
-``tests/data/constants.json`` has the numbers that may stand as constants in ``tvm_tile/tile`` and
-``tvm_tile/plan``, by module, each with why it is no parameter of a device's times.
+``tests/data/constants.json`` has the numbers that may stand as constants in ``FOLDERS`` of the
+package, by module, each with why it is no parameter of a device's times.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pytest
 import tvm_tile
 
 PACKAGE = Path(tvm_tile.__file__).parent
-MODULES = sorted(path for folder in ("tile", "plan") for path in (PACKAGE / folder).glob("*.py"))
+FOLDERS = ("tile", "plan", "launches", "report", "report/screen", "files")
+MODULES = sorted(path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py"))
 DATA = Path(__file__).parent.parent / "data" / "constants.json"
 ALLOWED: dict[str, dict[str, str]] = json.loads(DATA.read_text(encoding="utf-8"))
 # None, all, powers of two, microseconds of a second, and rounding.

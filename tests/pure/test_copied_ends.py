@@ -6,7 +6,7 @@ import itertools
 import random
 
 import tvm_tile
-from tvm_tile.plan.copied_ends import copied_ends, run_seconds
+from tvm_tile.launches.copied_ends import copied_ends, run_seconds
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
 NOTHING: frozenset[int] = frozenset()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tile.graph.open_extents import Symbol, variable
-from tvm_tile.plan.cover_drawing import draw_cover
-from tvm_tile.plan.cover_report import CoverReport, ModelCover, OpenPoint
+from tvm_tile.report.cover_report import CoverReport, ModelCover, OpenPoint
+from tvm_tile.report.screen.cover_drawing import draw_cover
 
 SVG = "{http://www.w3.org/2000/svg}"
 TOKENS = Symbol("tokens", 2, 8)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import Symbol, variable
-from tvm_tile.plan.cover_report import CoverReport, OpenPoint
-from tvm_tile.plan.report import KernelReport, Report
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.cover_report import CoverReport, OpenPoint
+from tvm_tile.report.shown import Report
 from tvm_tile.tile.cover import grid
 
 TOKENS, ROWS = Symbol("tokens", 2, 8), Symbol("rows", 1, 2)

@@ -13,8 +13,8 @@ from tvm_tile.device.detect import GpuProperties, describe_gpu
 from tvm_tile.device.record import from_json, to_json
 from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.errors import DeviceRecordError, OptionError
+from tvm_tile.launches.dependent_launches import Chained, Dependence, dependence, shares
 from tvm_tile.options import Options
-from tvm_tile.plan.dependent_launches import Chained, Dependence, dependence, shares
 
 H200 = find_device("nvidia/h200")
 MEASURED = replace(

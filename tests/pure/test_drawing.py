@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from tvm_tile.plan.drawing import draw
+from tvm_tile.report.screen.drawing import draw
 from tvm_tile.tile.connect import Decision, Edge
 
 JOINED = Decision(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tvm_tile.plan.execution_plan import (
     ExecutionPlan,
     Placement,
+    PlanStep,
     QueuedTask,
     ResidentPart,
     RKernel,
     ROperator,
     RTasks,
-    Step,
     dependences,
 )
 
@@ -21,7 +21,7 @@ OPERATORS = (
     ROperator("b", (PLAIN, HELD), (1,), (2,), 2e-6, weights=7, body=1),
     ROperator("c", (PLAIN, HELD), (2, 1), (3,), 2e-6, weights=7, body=1),
 )
-HELD_STEPS = tuple(Step((Placement(RTasks(number, 0, 2), 1, 2),)) for number in (1, 2))
+HELD_STEPS = tuple(PlanStep((Placement(RTasks(number, 0, 2), 1, 2),)) for number in (1, 2))
 PLAN = ExecutionPlan(
     num_veus=3,
     veus_per_processor=1,
@@ -29,7 +29,7 @@ PLAN = ExecutionPlan(
     shared_bytes=2048 + 384,
     chosen=(0, 1, 1),
     copies=(2, 1, 1),
-    steps=(Step((Placement(RTasks(0, 0, 3), 0, 2),)), *HELD_STEPS),
+    steps=(PlanStep((Placement(RTasks(0, 0, 3), 0, 2),)), *HELD_STEPS),
     uses_flags=False,
     residents=(False, True, True),
     seconds=1e-5,

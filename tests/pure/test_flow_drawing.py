@@ -12,25 +12,34 @@ from rprograms import placed, random_program
 
 from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.flow_drawing import draw_veu, jumps
-from tvm_tile.plan.flow_text import listing, names_of, outline, summary, told
 from tvm_tile.plan.instructions import instructions
-from tvm_tile.plan.rprogram import Access, Bounds, Branch, Call, Repeat, RProgram, Run, While
+from tvm_tile.plan.rprogram import (
+    Bounds,
+    Branch,
+    Footprint,
+    Invoke,
+    Repeat,
+    RProgram,
+    Series,
+    While,
+)
+from tvm_tile.report.screen.flow_drawing import draw_veu, jumps
+from tvm_tile.report.screen.flow_text import listing, names_of, outline, summary, told
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = range(60)
 
 
-def touching(*memories: int) -> Access:
+def touching(*memories: int) -> Footprint:
     """What changes memories in place."""
-    return Access(frozenset(memories), frozenset(memories))
+    return Footprint(frozenset(memories), frozenset(memories))
 
 
 LOOPS = RProgram(
     (
-        Run((0,)),
-        Repeat(1, 3, (Run((1,)),)),
-        While(2, 3, 0, (Run((2,)), Branch(1, 4, (), 5, (Run((3,)),)))),
+        Series((0,)),
+        Repeat(1, 3, (Series((1,)),)),
+        While(2, 3, 0, (Series((2,)), Branch(1, 4, (), 5, (Series((3,)),)))),
     ),
     tuple(touching(0) for _ in range(4)),
     (0, 0),
@@ -49,9 +58,11 @@ def test_what_a_program_is() -> None:
     counted = replace(LOOPS, items=(replace(LOOPS.items[2], most=20),))
     assert summary(counted) == "1 loop that data end within a known count; 1 branch"
     assert "while decision 0 holds, 20 times at most:" in outline(planned(LOOPS)[0], counted)
-    calls = RProgram((Call(0),), (touching(0),), bounds=Bounds(depth=5), functions=((Run((0,)),),))
+    calls = RProgram(
+        (Invoke(0),), (touching(0),), bounds=Bounds(depth=5), functions=((Series((0,)),),)
+    )
     assert summary(calls) == "1 function that calls itself, 5 calls at most within one another"
-    assert summary(RProgram((Run((0,)),), (touching(0),))) == "a straight line"
+    assert summary(RProgram((Series((0,)),), (touching(0),))) == "a straight line"
 
 
 def test_a_program_in_lines() -> None:

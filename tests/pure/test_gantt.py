@@ -11,8 +11,8 @@ from roperators import lstm, nasnet
 import tvm_tile
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ROperator
-from tvm_tile.plan.gantt import gantt
 from tvm_tile.plan.timeline import timeline
+from tvm_tile.report.screen.gantt import gantt
 
 H200 = tvm_tile.find_device("nvidia/h200")
 

@@ -6,8 +6,8 @@ import json
 
 from page_reports import report
 
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
-from tvm_tile.plan.report import Report
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
+from tvm_tile.report.shown import Report
 
 
 def graph(
@@ -16,7 +16,7 @@ def graph(
     outputs: tuple[int, ...],
     homes: dict[int, int] | None = None,
 ) -> KernelGraph:
-    tensors = [Tensor(("1",), "int8", s, (homes or {}).get(n)) for n, s in enumerate(sizes)]
+    tensors = [CallValue(("1",), "int8", s, (homes or {}).get(n)) for n, s in enumerate(sizes)]
     made = [KernelCall(f"k{n}", (), *own) for n, own in enumerate(calls)]
     return KernelGraph("main", tuple(made), tuple(tensors), (("x", 0),), (outputs,))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tvm_tile.device import find_device
-from tvm_tile.plan.machine_code import with_resources
-from tvm_tile.plan.report import KernelReport, Report
-from tvm_tile.plan.resources import Resources
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.machine_code import with_resources
+from tvm_tile.report.resources import Resources
+from tvm_tile.report.shown import Report
 
 MI300X, RX7900XTX = find_device("amd/mi300x"), find_device("amd/rx7900xtx")
 PRODUCT = KernelReport(

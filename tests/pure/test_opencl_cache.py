@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_tile.plan.opencl_cache import bounded_caches, forget_programs
+from tvm_tile.files.opencl_cache import bounded_caches, forget_programs
 
 
 def program(folder: Path, name: str, hours: float, size: int = 1000) -> Path:

@@ -13,15 +13,16 @@ import pytest
 from page_reports import BLOCK, LIMITS, content, kernel, report
 
 import tvm_tile
-from tvm_tile.page.content import Content, Verified
-from tvm_tile.page.graph import graph_view
-from tvm_tile.page.html import render
-from tvm_tile.page.kernels import MEANINGS, Kind, kernel_views
-from tvm_tile.page.numbers import bytes_text, time_text
-from tvm_tile.page.plots import memory_plot, roofline
-from tvm_tile.plan.coded_weights import CodedWeight
-from tvm_tile.plan.kernel_graph import KernelCall, KernelGraph, Tensor
-from tvm_tile.plan.report import Report
+from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
+from tvm_tile.report.page.content import Content
+from tvm_tile.report.page.graph import graph_view
+from tvm_tile.report.page.html import render
+from tvm_tile.report.page.kernels import MEANINGS, BoxKind, kernel_views
+from tvm_tile.report.page.numbers import bytes_text, time_text
+from tvm_tile.report.page.plots import memory_plot, roofline
+from tvm_tile.report.shown import Report
+from tvm_tile.report.verification import Verified
 from tvm_tile.tile.connect import Decision
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'</title></template>{{ 7 * 7 }}&amp;"
@@ -52,7 +53,7 @@ def fallen_back() -> Content:
 
 def of_nothing() -> Content:
     """A model that hands its input on, and one all of whose kernels fell back."""
-    graph = KernelGraph("main", (), (Tensor(("n",), "int8", None),), (("x", 0),), ((0,), ()))
+    graph = KernelGraph("main", (), (CallValue(("n",), "int8", None),), (("x", 0),), ((0,), ()))
     return Content("m", Report("d", (), (), graphs=(graph,)))
 
 
@@ -151,7 +152,7 @@ def test_a_page_tells_of_each_kernel_what_the_report_has() -> None:
         own.report.kernels, key=lambda k: -k.run_seconds
     )
     assert sum(view.share for view in views) == pytest.approx(1)
-    assert {view.kind for view in views} == set(MEANINGS) - {Kind.FELL_BACK}
+    assert {view.kind for view in views} == set(MEANINGS) - {BoxKind.FELL_BACK}
     text = "".join(Read(render(own)).texts)
     for view in views:
         facts = dict(view.facts)
@@ -168,7 +169,7 @@ def test_what_fell_back_is_said_and_takes_no_part_in_totals() -> None:
     assert "1 of 8 kernels fell back" in text
     assert "no rule takes it" in text
     lost = next(view for view in kernel_views(own) if view.report.fallback)
-    assert (lost.time, lost.kind, lost.share) == ("unknown", Kind.FELL_BACK, 0)
+    assert (lost.time, lost.kind, lost.share) == ("unknown", BoxKind.FELL_BACK, 0)
 
 
 def test_a_kernel_at_the_memorys_bandwidth_is_on_its_roof() -> None:
@@ -221,8 +222,8 @@ def test_a_kernel_tells_all_its_calls_and_a_function_where_its_graph_is() -> Non
     # Box 0 is the input; those of the loop are behind the eight of main.
     assert [link.box for link in graph.calls[number]] == [1, 3, 9]
     assert [link.box for link in graph.boxes[2].inside] == [8]
-    assert graph.boxes[2].kind is Kind.FUNCTION
-    assert graph.boxes[8].kind is Kind.INPUT
+    assert graph.boxes[2].kind is BoxKind.FUNCTION
+    assert graph.boxes[8].kind is BoxKind.INPUT
     top, bottom = (max(box.place[1] for box in own) for own in (graph.boxes[:8], graph.boxes[8:]))
     assert top < graph.headings[1][1] < min(box.place[1] for box in graph.boxes[8:]) < bottom
 
@@ -241,8 +242,8 @@ def test_a_persistent_kernel_has_its_time_line_where_the_device_is_known() -> No
     from roperators import lstm
 
     from tvm_tile.plan.coschedule import coschedule
-    from tvm_tile.plan.persistent_report import report_persistent
     from tvm_tile.plan.proof import residency
+    from tvm_tile.report.persistent_report import report_persistent
 
     device, operators = tvm_tile.find_device("nvidia/h200"), lstm(2, 3)
     plan = coschedule(operators, device)

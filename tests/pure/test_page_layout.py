@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_reports import transformer
 
-from tvm_tile.page.layers import ranks
-from tvm_tile.page.layout import lay_out
+from tvm_tile.report.page.layers import ranks
+from tvm_tile.report.page.layout import lay_out
 
 SIZE = 200.0, 60.0
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.plan.activities import Activity, ActivityKind, covered_seconds, shares_of
-from tvm_tile.plan.limits import Bound, Limits
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import KernelReport, Launches, Report
-from tvm_tile.plan.symbols import function_of, schedule_of
+from tvm_tile.report.activities import Activity, ActivityKind, covered_seconds, shares_of
+from tvm_tile.report.compiled import KernelReport, Launches
+from tvm_tile.report.limits import Bottleneck, Limits
+from tvm_tile.report.shown import Profile, Report
+from tvm_tile.report.symbols import function_of, schedule_of
 
 CONV = KernelReport(
     "fused_conv2d_relu_0f3a99c1", "conv2d relu", "contraction", 56, 128, "block 1x64", 10e-6, 3e6,
@@ -103,9 +103,9 @@ def test_calls_of_a_kernel_are_one_row_whatever_it_launches() -> None:
     assert conv.limit == pytest.approx(16e-6)
     assert conv.bytes_per_second == pytest.approx(2 * 3e6 / 26e-6)
     assert conv.flops_per_second == pytest.approx(2e9 / 26e-6)
-    assert conv.bound is Bound.ARITHMETIC
+    assert conv.bound is Bottleneck.ARITHMETIC
     assert total.seconds == pytest.approx(4e-6)
-    assert total.bound is Bound.LAUNCH  # two of them
+    assert total.bound is Bottleneck.LAUNCH  # two of them
 
 
 def test_what_has_no_prediction_has_a_time_all_the_same() -> None:

@@ -11,10 +11,10 @@ from tvm_tile.errors import BuildError
 from tvm_tile.plan.execution_plan import (
     ExecutionPlan,
     Placement,
+    PlanStep,
     RKernel,
     ROperator,
     RTasks,
-    Step,
 )
 from tvm_tile.plan.records import (
     ARGUMENTS,
@@ -26,7 +26,7 @@ from tvm_tile.plan.records import (
     UNIT,
     WAIT_COUNT,
     WAITS,
-    Table,
+    RecordTable,
     TaskKind,
     make_table,
 )
@@ -47,8 +47,8 @@ PLAN = ExecutionPlan(
     chosen=(0,) * 3,
     copies=(2,) * 3,
     steps=(
-        Step((Placement(RTasks(0, 0, 3), 1, 2), Placement(RTasks(1, 0, 3), 0, 1))),
-        Step((Placement(RTasks(2, 0, 3), 0, 1),)),
+        PlanStep((Placement(RTasks(0, 0, 3), 1, 2), Placement(RTasks(1, 0, 3), 0, 1))),
+        PlanStep((Placement(RTasks(2, 0, 3), 0, 1),)),
     ),
     uses_flags=False,
     residents=(False,) * 3,
@@ -58,7 +58,7 @@ FLAGS = replace(PLAN, uses_flags=True)
 TASKS = tuple(TaskKind(n, None, ((n, 64 * n), (5, 16))) for n in range(3))
 
 
-def records(table: Table, veu: int) -> list[list[int]]:
+def records(table: RecordTable, veu: int) -> list[list[int]]:
     """Those of one vEU, without the padding behind two arguments."""
     first, count = table.queues[2 * veu : 2 * veu + 2]
     assert not table.words[:, ARGUMENTS + 4 :].any()
@@ -122,13 +122,13 @@ def test_more_waits_than_a_record_holds_are_in_records_that_only_wait() -> None:
     first = (ROperator(f"o{value}", (PLAIN,), (), (value,), 2e-6) for value in values)
     operators = (*first, ROperator("last", (PLAIN,), values, (0,), 2e-6))
     every = tuple(Placement(RTasks(n, 0, 3), 0, 3) for n in range(makers))
-    last = Step((Placement(RTasks(makers, 0, 3), 0, 3),))
+    last = PlanStep((Placement(RTasks(makers, 0, 3), 0, 3),))
     plan = replace(
         FLAGS,
         chosen=(0,) * len(operators),
         copies=(2,) * len(operators),
         residents=(False,) * len(operators),
-        steps=(Step(every), last),
+        steps=(PlanStep(every), last),
     )
     tasks = [TaskKind(n, None, ((0, 0),)) for n in range(len(operators))]
     *before, first, second, runs = records(make_table(operators, plan, tasks), 1)
@@ -152,8 +152,8 @@ def test_what_stays_is_loaded_first_once_for_all_who_share_it() -> None:
         ROperator("c", (held,), (2,), (3,), 2e-6, weights=7),
     )
     steps = (
-        Step((Placement(RTasks(0, 0, 3), 0, 2),)),
-        *(Step((Placement(RTasks(number, 0, 2), 1, 2),)) for number in (1, 2)),
+        PlanStep((Placement(RTasks(0, 0, 3), 0, 2),)),
+        *(PlanStep((Placement(RTasks(number, 0, 2), 1, 2),)) for number in (1, 2)),
     )
     kept = (False, True, True)
     plan = replace(PLAN, copies=(2, 1, 1), steps=steps, residents=kept, shared_bytes=2048 + 384)

@@ -18,16 +18,17 @@ from rprograms import random_program
 
 import tvm_tile
 from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
-from tvm_tile.plan.coded_weights import CodedWeight
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ROperator
-from tvm_tile.plan.gantt import gantt
-from tvm_tile.plan.limits import Limits
-from tvm_tile.plan.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.plan.proof import residency
-from tvm_tile.plan.report import KernelReport, Report, Stage
 from tvm_tile.plan.rprogram import Item, RProgram
-from tvm_tile.plan.turned_weights import TurnedWeights
+from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.compiled import KernelReport, Stage
+from tvm_tile.report.limits import Limits
+from tvm_tile.report.persistent_report import LeftApart, PersistentReport, report_persistent
+from tvm_tile.report.screen.gantt import gantt
+from tvm_tile.report.shown import Report
+from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.tile.connect import Decision, Edge, Option
 
 OWN = KernelReport(

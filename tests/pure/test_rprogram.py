@@ -11,30 +11,30 @@ from rprograms import RandomProgram, placed, random_program
 
 from tvm_tile.errors import PlanError
 from tvm_tile.plan.ahead_of_loops import divided_waits
-from tvm_tile.plan.instructions import Again, Await, Decide, End, Enter, RunTask, instructions
+from tvm_tile.plan.instructions import Await, Decide, End, Enter, NextTurn, RunTask, instructions
 from tvm_tile.plan.path import check_path, check_program, path
 from tvm_tile.plan.rprogram import (
-    Access,
     Bounds,
     Branch,
+    Footprint,
     Lagged,
     Repeat,
     RProgram,
-    Run,
+    Series,
     While,
     program_waits,
 )
 from tvm_tile.plan.simulate_program import simulate_program
 
 
-def _access(reads: Sequence[int], writes: Sequence[int]) -> Access:
-    return Access(frozenset(reads), frozenset(writes))
+def _access(reads: Sequence[int], writes: Sequence[int]) -> Footprint:
+    return Footprint(frozenset(reads), frozenset(writes))
 
 
 def test_iterations_hand_on_what_they_write() -> None:
     """Two iterations a turn, from memory 0 to 1 and back."""
     accesses = (_access([], [0]), _access([0], [1]), _access([1], [0]), _access([0], [2]))
-    program = RProgram((Run((0,)), Repeat(1, 5, (Run((1, 2)),)), Run((3,))), accesses)
+    program = RProgram((Series((0,)), Repeat(1, 5, (Series((1, 2)),)), Series((3,))), accesses)
     assert program_waits(program) == (
         (),
         (Lagged(0, 0, 0), Lagged(2, 1, 1)),
@@ -44,13 +44,13 @@ def test_iterations_hand_on_what_they_write() -> None:
 
 
 def test_what_is_changed_in_place_waits_for_its_last_change() -> None:
-    program = RProgram((Repeat(1, 4, (Run((0,)),)),), (_access([0], [0]),))
+    program = RProgram((Repeat(1, 4, (Series((0,)),)),), (_access([0], [0]),))
     assert program_waits(program) == ((Lagged(0, 1, 1),),)
 
 
 def test_a_condition_is_not_written_before_all_have_read_it() -> None:
     accesses = (_access([], [0]), _access([1], [0]))
-    program = RProgram((Run((0,)), While(1, 2, 0, (Run((1,)),))), accesses, (0,))
+    program = RProgram((Series((0,)), While(1, 2, 0, (Series((1,)),))), accesses, (0,))
     decided = 2
     assert Lagged(decided, 1, 0) in program_waits(program)[1]
     assert set(program_waits(program)[decided]) == {Lagged(0, 0, 0), Lagged(1, 2, 0)}
@@ -58,15 +58,15 @@ def test_a_condition_is_not_written_before_all_have_read_it() -> None:
 
 def test_sides_of_a_branch_are_both_waited_for() -> None:
     accesses = (_access([], [0]), _access([], [1]), _access([], [1]), _access([1], [2]))
-    sides = Branch(0, 1, (Run((1,)),), 2, (Run((2,)),))
-    program = RProgram((Run((0,)), sides, Run((3,))), accesses, (0,))
+    sides = Branch(0, 1, (Series((1,)),), 2, (Series((2,)),))
+    program = RProgram((Series((0,)), sides, Series((3,))), accesses, (0,))
     assert set(program_waits(program)[3]) == {Lagged(1, 1, 0), Lagged(2, 2, 0)}
 
 
 def test_jumps_lead_back_out_and_over() -> None:
     accesses = tuple(_access([], [n]) for n in range(3))
-    body = (Run((0,)), Branch(1, 3, (Run((1,)),), 4, ()))
-    program = RProgram((While(1, 2, 0, body), Repeat(5, 2, (Run((2,)),))), accesses, (0, 1))
+    body = (Series((0,)), Branch(1, 3, (Series((1,)),), 4, ()))
+    program = RProgram((While(1, 2, 0, body), Repeat(5, 2, (Series((2,)),))), accesses, (0, 1))
     _, plan = placed(program, (1, 1, 1), 1, random.Random(0))
     (code,) = instructions(program, plan, divided_waits(program))
     kinds = [type(one) for one in code]
@@ -85,13 +85,13 @@ def test_jumps_lead_back_out_and_over() -> None:
 def test_what_comes_before_a_loop_is_waited_for_once() -> None:
     """The second loop lies in the first; what it reads of ahead of both is ready ahead of both."""
     accesses = (_access([], [0]), _access([], [1]), _access([0, 1], [2]))
-    inner = Repeat(2, 3, (Run((2,)),))
-    program = RProgram((Run((0,)), Repeat(1, 3, (Run((1,)), inner))), accesses)
+    inner = Repeat(2, 3, (Series((2,)),))
+    program = RProgram((Series((0,)), Repeat(1, 3, (Series((1,)), inner))), accesses)
     _, plan = placed(program, (1, 1, 1), 1, random.Random(0))
     (code,) = instructions(program, plan, waits := divided_waits(program))
     assert [type(one) for one in code] == [
         *(RunTask, Await, Enter, RunTask, Await, Enter, RunTask),
-        *(Again, End),
+        *(NextTurn, End),
     ]
     assert [one.waits for one in code if isinstance(one, Await)] == [
         (Lagged(0, 0, 0),),
@@ -101,8 +101,8 @@ def test_what_comes_before_a_loop_is_waited_for_once() -> None:
 
 
 def test_paths_follow_what_decisions_say() -> None:
-    body = (Run((0,)), Branch(1, 3, (Run((1,)),), 4, (Run((2,)),)))
-    items = (While(1, 2, 0, body), Repeat(5, 2, (Run((3,)),)))
+    body = (Series((0,)), Branch(1, 3, (Series((1,)),), 4, (Series((2,)),)))
+    items = (While(1, 2, 0, body), Repeat(5, 2, (Series((3,)),)))
     program = RProgram(items, (_access([], [0]),) * 4, (0, 0))
     said = {0: [True, True, False], 1: [True, False]}
     walked = [step.counter for step in path(program, lambda which, turn: said[which][turn])]
@@ -111,9 +111,9 @@ def test_paths_follow_what_decisions_say() -> None:
 
 def test_a_path_ends_behind_the_most_iterations_of_a_loop() -> None:
     """Two iterations a turn, each of which counts; a loop that is entered again begins anew."""
-    second = Branch(1, 3, (Run((1,)),), 4, (), turn_of=1)
-    loop = Repeat(5, 2, (While(1, 2, 0, (Run((0,)), second)),))
-    program = RProgram((loop, Run((2,))), (_access([], [0]),) * 3, (0, 0), Bounds(3))
+    second = Branch(1, 3, (Series((1,)),), 4, (), turn_of=1)
+    loop = Repeat(5, 2, (While(1, 2, 0, (Series((0,)), second)),))
+    program = RProgram((loop, Series((2,))), (_access([], [0]),) * 3, (0, 0), Bounds(3))
     said = {0: [True, True, False] * 2, 1: [True, False] * 2}
 
     def walked(program: RProgram) -> list[int]:

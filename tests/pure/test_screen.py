@@ -10,11 +10,12 @@ import pytest
 
 import tvm_tile
 from tvm_tile.errors import OptionError
-from tvm_tile.plan.limits import Bound, Limits, bound_of, limits_of
-from tvm_tile.plan.persistent_report import LeftApart
-from tvm_tile.plan.report import KernelReport, Launches, Report, Stage
-from tvm_tile.plan.report_json import json_of
-from tvm_tile.plan.short_names import short
+from tvm_tile.report.compiled import KernelReport, Launches, Stage
+from tvm_tile.report.limits import Bottleneck, Limits, bound_of, limits_of
+from tvm_tile.report.persistent_report import LeftApart
+from tvm_tile.report.screen.report_json import json_of
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.shown import Report
 from tvm_tile.tile.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")
@@ -67,10 +68,10 @@ def test_names_are_told_as_far_as_there_is_room() -> None:
 
 
 def test_a_kernel_is_bound_by_what_most_of_its_time_goes_to() -> None:
-    assert bound_of(10, 6, 1, 2) is Bound.MEMORY
-    assert bound_of(10, 6, 9, 2) is Bound.ARITHMETIC
-    assert bound_of(3, 0, 0, 2) is Bound.LAUNCH
-    assert bound_of(100, 10, 10, 10) is Bound.LATENCY
+    assert bound_of(10, 6, 1, 2) is Bottleneck.MEMORY
+    assert bound_of(10, 6, 9, 2) is Bottleneck.ARITHMETIC
+    assert bound_of(3, 0, 0, 2) is Bottleneck.LAUNCH
+    assert bound_of(100, 10, 10, 10) is Bottleneck.LATENCY
 
 
 def test_what_fits_the_cache_is_limited_by_the_cache() -> None:

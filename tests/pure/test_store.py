@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tvm_tile.errors import OptionError
-from tvm_tile.plan import store as store_module
-from tvm_tile.plan.store import Store, cache_folder, fingerprint
+from tvm_tile.files import store as store_module
+from tvm_tile.files.store import Store, cache_folder, fingerprint
 
 DATA = b"a plan " * 1000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvm_tile.plan.store import Store, entries_of
-from tvm_tile.plan.stored_entries import Entry, forget_oldest
+from tvm_tile.files.store import Store, entries_of
+from tvm_tile.files.stored_entries import Entry, forget_oldest
 
 
 def entry(folder: Path, used: float, size: int) -> Entry:

@@ -12,6 +12,7 @@ from coded import formats, random_coded
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.graph.codes import Coded, numbers_of, numpy_dtype, pack, spread, stacked, unpack
 from tvm_tile.graph.tensor_format import (
     E2M1,
@@ -24,7 +25,6 @@ from tvm_tile.graph.tensor_format import (
     Shared,
     TensorFormat,
 )
-from tvm_tile.plan.json_data import revived, text_of
 
 FLOATS = {
     E2M1: ml_dtypes.float4_e2m1fn,

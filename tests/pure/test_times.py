@@ -25,8 +25,8 @@ from tvm_tile.device.times import KernelTimes
 from tvm_tile.errors import DeviceRecordError
 from tvm_tile.graph.rowwise import Combine, Rows, Scan, Sort
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
+from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.plan.place import flag_seconds
-from tvm_tile.plan.warm import warm_seconds
 from tvm_tile.tile.chain import Chain, connect, construct_chain, with_axes_of
 from tvm_tile.tile.coded import CodedProduct, construct_coded
 from tvm_tile.tile.coded_warpgroup import construct_coded_warpgroup

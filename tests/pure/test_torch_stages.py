@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.torch.stages import Step, stages
+from tvm_tile.torch.stages import GraphStep, stages
 
 
-def compiled(*needs: int) -> Step:
-    return Step(needs, True)
+def compiled(*needs: int) -> GraphStep:
+    return GraphStep(needs, True)
 
 
-def eager(*needs: int) -> Step:
-    return Step(needs, False)
+def eager(*needs: int) -> GraphStep:
+    return GraphStep(needs, False)
 
 
-def source(*needs: int) -> Step:
-    return Step(needs, True, is_source=True)
+def source(*needs: int) -> GraphStep:
+    return GraphStep(needs, True, is_source=True)
 
 
 def test_what_can_be_compiled_is_one_stage() -> None:
@@ -51,17 +51,17 @@ def test_a_constant_that_nobody_takes_is_pytorchs() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> list[Step]:
-    steps: list[Step] = []
+def graphs(draw: st.DrawFn) -> list[GraphStep]:
+    steps: list[GraphStep] = []
     for position in range(draw(st.integers(0, 12))):
         needs = draw(st.lists(st.integers(0, position - 1), unique=True)) if position else []
         is_source = all(steps[need].is_source for need in needs) and draw(st.booleans())
-        steps.append(Step(tuple(sorted(needs)), is_source or draw(st.booleans()), is_source))
+        steps.append(GraphStep(tuple(sorted(needs)), is_source or draw(st.booleans()), is_source))
     return steps
 
 
 @given(graphs())
-def test_stages_run_in_an_order_that_serves_all(steps: list[Step]) -> None:
+def test_stages_run_in_an_order_that_serves_all(steps: list[GraphStep]) -> None:
     found = stages(steps)
     for step, stage in zip(steps, found, strict=True):
         assert all(found[need] <= stage for need in step.needs)
@@ -70,7 +70,7 @@ def test_stages_run_in_an_order_that_serves_all(steps: list[Step]) -> None:
 
 
 @given(graphs())
-def test_no_step_waits_longer_than_it_must(steps: list[Step]) -> None:
+def test_no_step_waits_longer_than_it_must(steps: list[GraphStep]) -> None:
     found = stages(steps)
     for step, stage in zip(steps, found, strict=True):
         if not step.is_source:

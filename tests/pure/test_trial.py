@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tvm_tile.plan.trial import Trial, fastest, tolerance_for
+from tvm_tile.report.trial import Trial, fastest, tolerance_for
 
 FIRST = Trial(0, 3.0, 0.0)
 

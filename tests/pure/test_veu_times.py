@@ -14,12 +14,11 @@ from tvm_tile.build.marks import BEGIN, END, WORDS, is_marked, stamping
 from tvm_tile.errors import BuildError
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
-from tvm_tile.plan.persistent_report import PersistentReport, report_persistent
-from tvm_tile.plan.profile import Profile
 from tvm_tile.plan.proof import residency
 from tvm_tile.plan.records import BLOCK, BODY, NOTHING, TaskKind, make_table, recorded_tasks
-from tvm_tile.plan.report import Report
-from tvm_tile.plan.veu_times import Stamp, VeuTask, veu_times
+from tvm_tile.report.persistent_report import PersistentReport, report_persistent
+from tvm_tile.report.shown import Profile, Report
+from tvm_tile.report.veu_times import Stamp, VeuTask, veu_times
 
 H200 = tvm_tile.find_device("nvidia/h200")
 CASES = [lstm(4, 6), nasnet(2)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvm_tile.device import find_device
-from tvm_tile.plan.warm import warm_seconds
+from tvm_tile.launches.warm import warm_seconds
 
 H200 = find_device("nvidia/h200")
 LEAST = H200.times.warm.least_seconds

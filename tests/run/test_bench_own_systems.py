@@ -16,8 +16,8 @@ from bench.systems.tvm_tile import (
 )
 from tests.small_operators import SMALL, small_case
 from tvm_tile import options
-from tvm_tile.passes import measure_candidates
-from tvm_tile.plan.trial import Trial
+from tvm_tile.passes.scheduling import measure_candidates
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
 
 torch = pytest.importorskip("torch")

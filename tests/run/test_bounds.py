@@ -19,7 +19,7 @@ from bench.suites.networks.recursive_module import recursive_module
 from tvm_tile import Options
 from tvm_tile.device import Device
 from tvm_tile.errors import BoundError, OptionError, RunError
-from tvm_tile.passes.check_ends import ended
+from tvm_tile.passes.lower.check_ends import ended
 from tvm_tile.plan.rprogram import Bounds, Control, Stop
 from tvm_tile.registered import REQUIRE_ENDED
 

@@ -13,7 +13,7 @@ import pytest
 from test_command_line import onnx_file  # noqa: F401
 
 from tvm_tile.cli import main
-from tvm_tile.plan.store import entries_of
+from tvm_tile.files.store import entries_of
 
 
 @pytest.fixture

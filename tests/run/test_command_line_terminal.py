@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tvm_tile.cli.terminal import show
-from tvm_tile.plan.table import Part, Table, plain
+from tvm_tile.report.screen.table import Part, Table, plain
 
 LONG = "encoder.layers.7.attention + encoder.layers.7.norm"
 ROWS = (("rule", "time", "computes"), ("mma", "1.5 us", LONG), ("row", "20 us", "[bold]x[/bold]"))

@@ -16,7 +16,7 @@ from tvm import relax
 
 import tvm_tile
 from tvm_tile.compiling import schedule
-from tvm_tile.passes import copy_ends
+from tvm_tile.passes.state import copy_ends
 from tvm_tile.runtime import CompiledModel
 
 pytestmark = [

@@ -11,11 +11,11 @@ from tvm import IRModule, relax
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import coscheduling
 from tvm_tile.build import Builder
 from tvm_tile.errors import BuildError
-from tvm_tile.plan.gantt import gantt
-from tvm_tile.plan.report import Report
+from tvm_tile.report.screen.gantt import gantt
+from tvm_tile.report.shown import Report
+from tvm_tile.stages import coscheduling
 
 H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 6

@@ -8,10 +8,10 @@ import pytest
 from fake_cupti import ActivityKind, FakeCupti, copy, kernel
 
 from tvm_tile.errors import DriverError, ProfileError
-from tvm_tile.plan.activities import Activity
-from tvm_tile.plan.activities import ActivityKind as Kind
-from tvm_tile.runtime.cupti import Cupti, Record, activities_of, load_cupti
-from tvm_tile.runtime.timing import WARM_UP_CALLS
+from tvm_tile.report.activities import Activity
+from tvm_tile.report.activities import ActivityKind as Kind
+from tvm_tile.runtime.drivers.cupti import Cupti, Record, activities_of, load_cupti
+from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
 
 
 def nothing() -> None:

@@ -20,8 +20,8 @@ from tvm_tile.build import Builder
 from tvm_tile.build.dependent_launches import mark
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device import find_device
+from tvm_tile.launches.dependent_launches import Dependence
 from tvm_tile.passes import schedule_module
-from tvm_tile.plan.dependent_launches import Dependence
 
 pytestmark = [
     pytest.mark.bank(2),

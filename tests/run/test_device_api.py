@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm_ffi.libinfo import include_paths
 
-from tvm_tile.runtime.device_api import _FUNCTIONS
+from tvm_tile.runtime.drivers.device_api import _FUNCTIONS
 
 COMPILER = shutil.which("g++")
 

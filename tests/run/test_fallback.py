@@ -20,7 +20,7 @@ from tvm_tile.build import Builder
 from tvm_tile.device import find_device
 from tvm_tile.errors import BuildError
 from tvm_tile.passes import is_joined, schedule_module
-from tvm_tile.passes.plan_function import Planned, Request
+from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 
 H200 = find_device("nvidia/h200")
@@ -77,7 +77,7 @@ def test_a_dlight_that_raises_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> 
     def trip(*_: Any) -> None:
         raise ValueError("no such loop")
 
-    monkeypatch.setattr("tvm_tile.passes.plan_function.apply_dlight", trip)
+    monkeypatch.setattr("tvm_tile.passes.scheduling.plan_function.apply_dlight", trip)
     monkeypatch.setattr("tvm_tile.schedule.ranking.RULES", ())
     model = tvm_tile.compile(relax_module(lambda x: op.exp(x), ((5, 7),)), "emulated")
     assert model.report.kernels[0].fallback == "no rule takes it; dlight fails: no such loop"
@@ -90,7 +90,7 @@ def test_what_statements_leave_for_the_next_is_memory_of_the_model(
     def trip(*_: Any) -> None:
         raise ValueError("no such loop")
 
-    monkeypatch.setattr("tvm_tile.passes.plan_function.apply_dlight", trip)
+    monkeypatch.setattr("tvm_tile.passes.scheduling.plan_function.apply_dlight", trip)
     monkeypatch.setattr("tvm_tile.schedule.ranking.RULES", ())
     model = tvm_tile.compile(relax_module(lambda x: op.nn.softmax(x), ((50, 70),)), "emulated")
     assert [kernel.rule for kernel in model.report.kernels] == ["statements"]

@@ -22,8 +22,8 @@ from tvm.relax import op
 
 import tvm_tile
 from tvm_tile.runtime import CompiledModel
-from tvm_tile.runtime.hip import Hip
-from tvm_tile.runtime.hip_memory import current_stream
+from tvm_tile.runtime.drivers.hip import Hip
+from tvm_tile.runtime.drivers.hip_memory import current_stream
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="gcc compiles the fake driver")
 

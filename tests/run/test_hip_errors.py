@@ -30,8 +30,9 @@ from tvm_tile.errors import (
     InstallationError,
     UnknownDeviceError,
 )
-from tvm_tile.runtime import CompiledModel, device_api, hip, hip_device
-from tvm_tile.runtime.hip import Hip
+from tvm_tile.runtime import CompiledModel
+from tvm_tile.runtime.drivers import device_api, hip, hip_device
+from tvm_tile.runtime.drivers.hip import Hip
 from tvm_tile.runtime.launch import find_runtime_device
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="gcc compiles the fake driver")

@@ -50,7 +50,7 @@ int cuGetProcAddress(const char *name, void **found, int version, unsigned long 
 PROGRAM = """
 from cuda.bindings import driver
 from tvm_tile.errors import DriverError
-from tvm_tile.runtime.hold import Hold
+from tvm_tile.runtime.drivers.hold import Hold
 try:
     Hold(driver).launch(123456789012)
 except DriverError as error:

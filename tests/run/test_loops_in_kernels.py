@@ -30,7 +30,7 @@ from bench.suites.networks.skipnet import SkipNet
 from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError, OptionError
-from tvm_tile.passes import plan_flow
+from tvm_tile.passes.flow import plan as plan_flow
 from tvm_tile.plan.program_records import COUNTER_WORDS, NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Bounds, Control

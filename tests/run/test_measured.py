@@ -21,9 +21,10 @@ from tvm_tile.build import Builder
 from tvm_tile.device import find_device
 from tvm_tile.device.detect import read_gpu
 from tvm_tile.errors import BuildError, DeviceAbsentError, OptionError
-from tvm_tile.passes import MeasureCandidates, measure_candidates
-from tvm_tile.passes.plan_function import Request
-from tvm_tile.plan.trial import Trial
+from tvm_tile.passes import MeasureCandidates
+from tvm_tile.passes.scheduling import measure_candidates
+from tvm_tile.passes.scheduling.plan_function import Request
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.trials import Argument, Trials, relative_difference, run_trials
 from tvm_tile.schedule import Scheduled

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 import tvm_tile
-from tvm_tile import Open, Options, opened_store
+from tvm_tile import Open, Options
 from tvm_tile.cli import main
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.stages import opened_store
 
 pytestmark = pytest.mark.bank(4)
 

@@ -40,7 +40,7 @@ from tvm_tile.cli.parser import _COMMANDS, build_parser
 from tvm_tile.cli.status import ExitStatus
 from tvm_tile.device.detect import read_gpu
 from tvm_tile.errors import DeviceAbsentError
-from tvm_tile.passes.plan_function import DLIGHT, LAST
+from tvm_tile.passes.scheduling.plan_function import DLIGHT, LAST
 from tvm_tile.tile.rules import ORDER
 
 COMMANDS = {module.__name__.rpartition(".")[2] for module in _COMMANDS}

@@ -21,10 +21,10 @@ from tvm.relax import op
 
 import tvm_tile
 from tvm_tile import Options
-from tvm_tile.coscheduling import PERSISTENT
 from tvm_tile.device import Device, find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.plan.records import ARGUMENTS, WAIT_COUNT, WAITS
+from tvm_tile.stages.coscheduling import PERSISTENT
 
 pytestmark = [pytest.mark.bank(2), pytest.mark.skipif(not COMPILER, reason="needs g++")]
 ROWS, COLUMNS = 8, 32

@@ -15,13 +15,16 @@ from tvm.relax import op
 
 import tvm_tile
 import tvm_tile.build.lower
-from tvm_tile import Options, opened_store, options, pipeline
+from tvm_tile import Options, options
 from tvm_tile.device import find_device
-from tvm_tile.passes import PlanFunction, StoredPlans, measure_candidates
-from tvm_tile.passes.plan_function import Planned, Request
-from tvm_tile.plan.store import Store
-from tvm_tile.plan.trial import Trial
+from tvm_tile.files.store import Store
+from tvm_tile.passes import PlanFunction, StoredPlans
+from tvm_tile.passes.scheduling import measure_candidates
+from tvm_tile.passes.scheduling.plan_function import Planned, Request
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
+from tvm_tile.stages import opened_store
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.cover import MAX_LOSS
 
 H200 = find_device("nvidia/h200")
@@ -157,7 +160,7 @@ def test_a_plan_that_tvm_cannot_read_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: list[str]
 ) -> None:
     options = Options(cache=tmp_path)
-    monkeypatch.setattr("tvm_tile.passes.stored_plans._pack", lambda _: b'{"func": "7"}')
+    monkeypatch.setattr("tvm_tile.passes.scheduling.stored_plans._pack", lambda _: b'{"func": "7"}')
     for expected in (2, 4):
         tvm_tile.compile(module(), H200, options=options)
         assert work.count("plan") == expected
@@ -207,7 +210,7 @@ def test_what_could_not_be_measured_is_tried_again(
 
 def test_fallbacks_and_their_reasons_are_kept(tmp_path: Path) -> None:
     store, asked = Store(tmp_path, "1"), []
-    functions = pipeline.fuse(module(), H200).functions.values()
+    functions = fuse(module(), H200).mod.functions.values()
     func = next(f for f in functions if isinstance(f, tvm.tirx.PrimFunc))
 
     def plan(request: Request) -> Planned:
@@ -224,9 +227,9 @@ def test_fallbacks_and_their_reasons_are_kept(tmp_path: Path) -> None:
 
 
 def _compile_in(folder: Path, barrier: Any) -> list[str]:
-    import tvm_tile.opened_store
+    import tvm_tile.stages.opened_store
 
-    tvm_tile.opened_store._own_fingerprint = lambda: "the code under test"
+    tvm_tile.stages.opened_store._own_fingerprint = lambda: "the code under test"
     barrier.wait(900)
     model = tvm_tile.compile(module(), "nvidia/h200", options=Options(cache=folder))
     return [kernel.tile for kernel in model.report.kernels]

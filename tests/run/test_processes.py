@@ -16,7 +16,8 @@ import pytest
 from scheduled import compile_model
 from tvm.relax import op
 
-from tvm_tile.runtime import emulate, load
+from tvm_tile.runtime import load
+from tvm_tile.runtime.drivers import emulate
 
 X = np.linspace(-2, 2, 6 * 16, dtype="float32").reshape(6, 16)
 

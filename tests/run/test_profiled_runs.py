@@ -20,11 +20,11 @@ from torch import nn
 import tvm_tile
 from bench.suites.networks.lstm import LastState, StackedLSTM
 from tvm_tile import CompiledModel, InputError, Open, Options, Profile, ProfileError
-from tvm_tile.plan.activities import shares_of
-from tvm_tile.plan.profile import kernels_of
-from tvm_tile.plan.screen_text import duration
-from tvm_tile.plan.symbols import function_of
-from tvm_tile.runtime.cupti import load_cupti
+from tvm_tile.report.activities import shares_of
+from tvm_tile.report.profile import kernels_of
+from tvm_tile.report.screen.text import duration
+from tvm_tile.report.symbols import function_of
+from tvm_tile.runtime.drivers.cupti import load_cupti
 
 GPU = tvm.cuda(0).exist
 NO_CACHE = Options(cache=False)

@@ -15,7 +15,7 @@ from persistent_runs import Emulation
 from bench.random_control import exported, program, scripted
 from tvm_tile.device import find_device
 from tvm_tile.frontend import import_model
-from tvm_tile.passes import plan_flow
+from tvm_tile.passes.flow import plan as plan_flow
 
 pytestmark = pytest.mark.bank(3)
 

@@ -20,7 +20,7 @@ from bench.suites.networks.recursive_module import recursive_module
 from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError
-from tvm_tile.passes import plan_flow
+from tvm_tile.passes.flow import plan as plan_flow
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.registered import REQUIRE_ENDED
 

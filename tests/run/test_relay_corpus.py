@@ -12,7 +12,7 @@ import tvm_tile
 from bench.cpu_build import run_on_cpu
 from tvm_tile import RelayText
 from tvm_tile.frontend import Imported, import_model
-from tvm_tile.passes.outline_branches import OutlineBranches
+from tvm_tile.passes.lower.outline_branches import OutlineBranches
 
 pytestmark = pytest.mark.bank(3)
 

@@ -18,11 +18,11 @@ from tvm.relax import op
 from tvm_tile.build import Kernel
 from tvm_tile.errors import BuildError, DeviceError, InputError, UnknownDeviceError
 from tvm_tile.graph.signature import Signature
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Report
 from tvm_tile.runtime import CompiledModel, Timing
-from tvm_tile.runtime.emulate import attach_emulated
+from tvm_tile.runtime.drivers.emulate import attach_emulated
+from tvm_tile.runtime.drivers.timing import summarize
 from tvm_tile.runtime.launch import _check_architecture
-from tvm_tile.runtime.timing import summarize
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]

@@ -26,8 +26,8 @@ from scheduled import compile_model
 from tvm.relax import op
 
 import tvm_tile.build.cuda
-from tvm_tile import whole_file
 from tvm_tile.errors import BuildError, RunError, SavedModelError
+from tvm_tile.files import whole_file
 from tvm_tile.runtime import CompiledModel, artifact, load
 
 MANIFEST = "manifest.json"

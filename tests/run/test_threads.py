@@ -65,9 +65,9 @@ class Tripping:
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("stage", ["fusion_passes", "lowering_passes"])
+@pytest.mark.parametrize("stage", ["stages.fusing.fusion_passes", "pipeline.lowering_passes"])
 def test_a_pass_that_fails_is_named(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tvm_tile.pipeline, stage, lambda *_, **__: [Tripping()])
+    monkeypatch.setattr(f"tvm_tile.{stage}", lambda *_, **__: [Tripping()])
     with pytest.raises(BuildError, match=r"Tripping fails: .*trips"):
         tvm_tile.compile(relax_module(op.nn.relu, ((4, 4),)), "emulated")
 

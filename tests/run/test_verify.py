@@ -20,7 +20,7 @@ import tvm_tile
 from tvm_tile import pipeline
 from tvm_tile.cli import main
 from tvm_tile.errors import InputError, VerificationError
-from tvm_tile.passes.plan_function import Planned, Request
+from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.verify import compare, tolerance
 
 X = np.random.default_rng(3).standard_normal((5, 12)).astype("float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from tvm_tile.build.elf import sections_of
-from tvm_tile.plan.resources import Resources
+from tvm_tile.report.resources import Resources
 
 _NOTE = struct.Struct("<III")
 _NOTES, _METADATA = 7, 32  # the type of such sections, and of the note

@@ -34,7 +34,7 @@ class ConstantPool:
         place = tensor.data_ptr(), shape, dtype
         known = self._by_place.get(place)
         if known is None:
-            data = np.asarray(_Memory(tensor, _size(tensor))).data
+            data = np.asarray(_Bytes(tensor, _size(tensor))).data
             known = self._known(shape, dtype, data)
             if known.data is data:  # else nobody keeps the memory, which may become another's
                 self._by_place[place] = known
@@ -91,7 +91,7 @@ def _size(tensor: Any) -> int:
     return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
 
 
-class _Memory:
+class _Bytes:
     """A tensor's bytes, by NumPy's array interface, which keeps the tensor alive."""
 
     def __init__(self, tensor: Any, size: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from tvm_tile.build.elf import by_name
-from tvm_tile.plan.resources import Resources
+from tvm_tile.report.resources import Resources
 
 # Attributes of .nv.info, each with a function and a number.
 _FRAME_SIZE, _REGISTERS = b"\x04\x11\x08\x00", b"\x04\x2f\x08\x00"

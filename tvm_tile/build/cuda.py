@@ -18,7 +18,7 @@ from typing import Any
 from tvm_tile.build.packed import pack_halves
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.errors import BuildError, CompilerNotFoundError
-from tvm_tile.scratch import scratch_folder
+from tvm_tile.files.scratch import scratch_folder
 
 # The one place where the options of every kernel are chosen. Square root, exp and denormals stay
 # accurate (no --use_fast_math, which TVM itself turns on), and so does division unless the caller

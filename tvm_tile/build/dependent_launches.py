@@ -44,7 +44,7 @@ from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.program import DEPENDENT_TAG
-from tvm_tile.plan.dependent_launches import Dependence, shares
+from tvm_tile.launches.dependent_launches import Dependence, shares
 
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SECONDS = "constants", "step_seconds"

@@ -24,7 +24,7 @@ _VALUE = 15  # of an argument, as tvm_struct_get counts its fields
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Version:
     """Which schedule of a function takes some extents.
 
     Attributes:
@@ -36,7 +36,7 @@ class Branch:
     schedule: int
 
 
-def with_schedules(func: Any, others: Sequence[Any], branches: Sequence[Branch]) -> Any:
+def with_schedules(func: Any, others: Sequence[Any], branches: Sequence[Version]) -> Any:
     """A scheduled function with further schedules, of the same parameters.
 
     Args:
@@ -56,10 +56,10 @@ def schedules_of(func: Any) -> tuple[Any, ...]:
     return (func,) if told is None else (func.without_attr(_ATTRIBUTE), *told[0])
 
 
-def branches_of(func: Any) -> tuple[Branch, ...]:
+def branches_of(func: Any) -> tuple[Version, ...]:
     """Which extents its further schedules take."""
     told = (func.attrs or {}).get(_ATTRIBUTE, ((), ()))
-    return tuple(Branch(tuple(map(int, bound)), int(number)) for bound, number in told[1])
+    return tuple(Version(tuple(map(int, bound)), int(number)) for bound, number in told[1])
 
 
 def script_of(func: Any) -> str:

@@ -19,8 +19,8 @@ from tvm_tile.build.cuda import END_OF_PRELUDE
 from tvm_tile.build.hip_math import calls_mathematics, math_library, math_version
 from tvm_tile.build.unrolling import limit_unrolling
 from tvm_tile.build.zig import run_zig, zig_version
-from tvm_tile.plan.store import Store
-from tvm_tile.scratch import scratch_folder
+from tvm_tile.files.scratch import scratch_folder
+from tvm_tile.files.store import Store
 
 _PRELUDES = tuple(Path(__file__).with_name(f"hip_{name}.h") for name in ("prelude", "matrix"))
 # Vectors of 16-bit and 8-bit numbers lie in those of 32 bits, and TVM points into these.

@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 
 from tvm_tile.build.zig import run_zig, zig_folder, zig_version
-from tvm_tile.plan.store import Store
-from tvm_tile.scratch import scratch_folder
+from tvm_tile.files.scratch import scratch_folder
+from tvm_tile.files.store import Store
 
 _SOURCE = Path(__file__).with_name("hip_math.zig")
 _LOCK = threading.Lock()

@@ -19,14 +19,11 @@ from tvm_tile.build.built import Built, Rounding, combined
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.dispatch import schedules_of
-from tvm_tile.build.exact_floats import hide_arithmetic, show_arithmetic
-from tvm_tile.build.exact_integers import wrap_collected, wrap_integers
-from tvm_tile.build.hip import compile_hip, hip_compiler
-from tvm_tile.build.integer_extrema import add_behind_extrema
-from tvm_tile.build.integer_types import in_unsigned, in_unsigned_on_nvidia
-from tvm_tile.build.leaving import with_leaving
-from tvm_tile.build.naming import content_sum
-from tvm_tile.build.numerics import (
+from tvm_tile.build.exact.floats import hide_arithmetic, show_arithmetic
+from tvm_tile.build.exact.integer_extrema import add_behind_extrema
+from tvm_tile.build.exact.integer_types import in_unsigned, in_unsigned_on_nvidia
+from tvm_tile.build.exact.integers import wrap_collected, wrap_integers
+from tvm_tile.build.exact.numerics import (
     bfloat16_as_bits,
     choices_of_one_type,
     exact_constants,
@@ -39,6 +36,9 @@ from tvm_tile.build.numerics import (
     vectors_of_truths,
     widen_halves,
 )
+from tvm_tile.build.hip import compile_hip, hip_compiler
+from tvm_tile.build.leaving import with_leaving
+from tvm_tile.build.naming import content_sum
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import RETURNED_STATE, WEIGHTS, Kernel, Program
 from tvm_tile.build.tail_calls import repeat_tail_calls, write_repeated
@@ -46,9 +46,9 @@ from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.build.unrolling import mark_loops
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError, CompilerNotFoundError, UnsupportedOperatorError
+from tvm_tile.files.store import Store
 from tvm_tile.graph.functions import with_prim_funcs
-from tvm_tile.plan.resources import Resources
-from tvm_tile.plan.store import Store
+from tvm_tile.report.resources import Resources
 
 _STACK = 64 << 20  # bytes; what is not used takes no memory
 

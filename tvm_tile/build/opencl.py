@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from tvm_tile.errors import BuildError, CompilerNotFoundError, DeviceError
-from tvm_tile.plan.opencl_cache import bounded_caches
+from tvm_tile.files.opencl_cache import bounded_caches
 
 # Barriers of a kernel that PoCL still optimises: with more, as reductions over a block have, that
 # takes it up to half a minute, and the kernel a few milliseconds.

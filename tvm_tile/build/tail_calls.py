@@ -51,7 +51,7 @@ def repeat_tail_calls(mod: Any) -> tuple[Any, tuple[Repeated, ...]]:
             if not repeated:
                 mod = mod.clone()
             name = str(var.name_hint)
-            ends = _Ends(var)
+            ends = _EndWriter(var)
             body = ends.of(func.body)
             step = relax.Function(func.params, body, relax.AnyType(), func.is_pure, func.attrs)
             mod[var] = step.with_attr("global_symbol", name + _STEP)
@@ -141,7 +141,7 @@ def _has_tail_call(sequence: Any, function: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
+class _EndWriter:
     """Rewrites a function's ends.
 
     Attributes:

@@ -47,7 +47,7 @@ def _opening_passes() -> list[Any]:
     """From blocks to loops over tensors of several dimensions."""
     from tvm import s_tir
 
-    from tvm_tile.build.quotients import TruncateQuotients
+    from tvm_tile.build.exact.quotients import TruncateQuotients
 
     blocks = s_tir.transform
     return [
@@ -76,10 +76,10 @@ def _flattening_passes() -> list[Any]:
     """From loops over tensors of several dimensions to packed functions."""
     from tvm import s_tir, tirx
 
-    from tvm_tile.build.exact_bfloat16 import RoundBfloat16
-    from tvm_tile.build.guarded_loads import GuardLoads
+    from tvm_tile.build.exact.bfloat16 import RoundBfloat16
+    from tvm_tile.build.exact.guarded_loads import GuardLoads
+    from tvm_tile.build.exact.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.leaving import LeaveEarly
-    from tvm_tile.build.narrow_bindings import StoreNarrowBindings
     from tvm_tile.build.vector_calls import ChooseWholeVectors, TakeCallsApart
 
     blocks, loops = s_tir.transform, tirx.transform
@@ -128,9 +128,9 @@ def thread_passes() -> list[Any]:
     from tvm import s_tir, tirx
     from tvm.backend.cuda import transforms as cuda_transforms
 
-    from tvm_tile.build.exact_bfloat16 import RoundBfloat16
-    from tvm_tile.build.narrow_bindings import StoreNarrowBindings
-    from tvm_tile.build.quotients import TruncateQuotients
+    from tvm_tile.build.exact.bfloat16 import RoundBfloat16
+    from tvm_tile.build.exact.narrow_bindings import StoreNarrowBindings
+    from tvm_tile.build.exact.quotients import TruncateQuotients
     from tvm_tile.build.vector_calls import ChooseWholeVectors, TakeCallsApart
 
     loops = tirx.transform

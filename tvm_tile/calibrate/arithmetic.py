@@ -14,7 +14,7 @@ import numpy as np
 
 from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.calibrate import operands
-from tvm_tile.calibrate.driver import Gpu, Kernel
+from tvm_tile.calibrate.driver import Gpu, LoadedKernel
 from tvm_tile.calibrate.sources import (
     CORE_CHAINS,
     CORE_OPERANDS,
@@ -120,7 +120,7 @@ def wgmma_flops(gpu: Gpu, arch: str, step: WarpGroupStep, repeats: int) -> Readi
 class _Products:
     """A kernel ``products``, its launch, and what one round of it does."""
 
-    kernel: Kernel
+    kernel: LoadedKernel
     blocks: int
     threads: int
     operand_bytes: int

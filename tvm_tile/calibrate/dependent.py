@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.dependent_launches import ASK_AHEAD, LINE
-from tvm_tile.calibrate.driver import Buffer, Gpu, GpuFacts, Kernel
+from tvm_tile.calibrate.driver import Buffer, Gpu, GpuFacts, LoadedKernel
 from tvm_tile.calibrate.sources import kernel_text
 from tvm_tile.calibrate.timing import Sample, measure
 from tvm_tile.device import Reading
@@ -63,12 +63,12 @@ class _Chains:
         self._blocks = blocks
         self._size = 4 * blocks * _THREADS
 
-    def seconds(self, kernel: Kernel, repeats: int, *, dependent: bool) -> float:
+    def seconds(self, kernel: LoadedKernel, repeats: int, *, dependent: bool) -> float:
         """Of one step."""
         launch = partial(self._launch, kernel, dependent=dependent)
         return self._sample(launch, _STEPS, repeats).seconds / _STEPS
 
-    def fetching(self, kernel: Kernel, constants: Buffer, ahead: int, repeats: int) -> Sample:
+    def fetching(self, kernel: LoadedKernel, constants: Buffer, ahead: int, repeats: int) -> Sample:
         """Of a whole chain, each of whose kernels asks for so many bytes before it waits."""
         lines = _CONSTANT_BYTES // LINE
 
@@ -79,7 +79,7 @@ class _Chains:
         return self._sample(launch, _FETCHING, repeats)
 
     def _launch(
-        self, kernel: Kernel, from_: Buffer, into: Buffer, _number: int, *, dependent: bool
+        self, kernel: LoadedKernel, from_: Buffer, into: Buffer, _number: int, *, dependent: bool
     ) -> None:
         self._gpu.launch(kernel, self._blocks, _THREADS, from_, into, dependent=dependent)
 

@@ -58,7 +58,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class LoadedKernel:
     """A loaded kernel, and the dynamic shared memory that its launches get."""
 
     function: Any
@@ -160,7 +160,7 @@ class Gpu:
         size = min(source.size, target.size)
         self._call(self._api.cuMemcpyDtoDAsync, target.address, source.address, size, self._stream)
 
-    def load(self, cubin: bytes, name: str, shared_bytes: int = 0) -> Kernel:
+    def load(self, cubin: bytes, name: str, shared_bytes: int = 0) -> LoadedKernel:
         """A kernel of a cubin, with that much dynamic shared memory."""
         image = ctypes.create_string_buffer(cubin, len(cubin))
         module = self._call(self._api.cuModuleLoadData, ctypes.addressof(image))
@@ -170,9 +170,9 @@ class Gpu:
             attributes = self._api.CUfunction_attribute
             wanted = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call(self._api.cuFuncSetAttribute, function, wanted, shared_bytes)
-        return Kernel(function, shared_bytes)
+        return LoadedKernel(function, shared_bytes)
 
-    def resident_blocks(self, kernel: Kernel, threads: int) -> int:
+    def resident_blocks(self, kernel: LoadedKernel, threads: int) -> int:
         """How many blocks of a kernel the GPU holds at once."""
         query = self._api.cuOccupancyMaxActiveBlocksPerMultiprocessor
         blocks = int(self._call(query, kernel.function, threads, kernel.shared_bytes))
@@ -180,7 +180,7 @@ class Gpu:
 
     def launch(
         self,
-        kernel: Kernel,
+        kernel: LoadedKernel,
         blocks: int,
         threads: int,
         *arguments: Buffer | int,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tvm_tile.calibrate.samples import Floats, Group
+from tvm_tile.calibrate.samples import Floats, TileGroup
 from tvm_tile.device import Device
 from tvm_tile.errors import InstallationError
 
@@ -95,7 +95,7 @@ class Fit:
         return f"{self.tiles} measured tiles: {where}, {judged.describe()}; errors: {sure}"
 
 
-def fit_times(device: Device, groups: Sequence[Group]) -> tuple[Device, tuple[Fit, ...]]:
+def fit_times(device: Device, groups: Sequence[TileGroup]) -> tuple[Device, tuple[Fit, ...]]:
     """The device with parameters fitted to measured tiles, one family after the other.
 
     Args:
@@ -119,8 +119,8 @@ def fit_family(
     device: Device,
     family: str,
     names: Sequence[str],
-    used: Sequence[Group],
-    held_out: Sequence[Group] = (),
+    used: Sequence[TileGroup],
+    held_out: Sequence[TileGroup] = (),
 ) -> tuple[Device, Fit]:
     """The device with some parameters of one family fitted.
 
@@ -144,8 +144,8 @@ def _fit(
     device: Device,
     family: str,
     names: Sequence[str],
-    used: Sequence[Group],
-    held_out: Sequence[Group],
+    used: Sequence[TileGroup],
+    held_out: Sequence[TileGroup],
 ) -> Fit:
     before = np.log([getattr(getattr(device.times, family), name) for name in names])
 
@@ -198,7 +198,7 @@ def require_scipy() -> None:
         ) from error
 
 
-def quality(groups: Sequence[Group], device: Device) -> Quality:
+def quality(groups: Sequence[TileGroup], device: Device) -> Quality:
     """How well the models of a device do on one operator or more."""
     errors = _errors(groups, device)
     regrets = []
@@ -210,7 +210,7 @@ def quality(groups: Sequence[Group], device: Device) -> Quality:
     )
 
 
-def _errors(groups: Sequence[Group], device: Device) -> Floats:
+def _errors(groups: Sequence[TileGroup], device: Device) -> Floats:
     return np.concatenate([np.log(group.predict(device) / group.measured) for group in groups])
 
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
+from tvm_tile.files.json_data import revived
+from tvm_tile.files.whole_file import replacing
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.plan.json_data import revived
 from tvm_tile.tile.construct import contraction_predictor
 from tvm_tile.tile.few_vectors import find_matvec
 from tvm_tile.tile.matrix_cores import construct_matrix_cores
@@ -30,7 +31,6 @@ from tvm_tile.tile.product import Product, find_product
 from tvm_tile.tile.reduce import construct_reduction
 from tvm_tile.tile.rtile import RProgram, RTile
 from tvm_tile.tile.warpgroup import construct_warpgroup
-from tvm_tile.whole_file import replacing
 
 Floats = npt.NDArray[np.float64]
 _EVERY = 1 << 20  # all tiles that a construction finds
@@ -140,7 +140,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TileGroup:
     """Measured tiles of one operator, and how the model predicts them.
 
     Attributes:
@@ -154,7 +154,7 @@ class Group:
     predict: Callable[[Device], Floats]
 
 
-def groups_of(samples: Samples, device: Device) -> tuple[Group, ...]:
+def groups_of(samples: Samples, device: Device) -> tuple[TileGroup, ...]:
     """The samples as groups, those of the device they were measured on."""
     return (
         *(_contraction(own, device) for own in samples.contractions),
@@ -162,18 +162,18 @@ def groups_of(samples: Samples, device: Device) -> tuple[Group, ...]:
     )
 
 
-def _contraction(samples: ContractionSamples, device: Device) -> Group:
+def _contraction(samples: ContractionSamples, device: Device) -> TileGroup:
     programs = [tile.program(samples.operator) for tile in samples.tiles]
     measured = np.array([tile.seconds for tile in samples.tiles])
-    return Group("contraction", measured, contraction_predictor(programs, device))
+    return TileGroup("contraction", measured, contraction_predictor(programs, device))
 
 
-def _family(samples: FamilySamples) -> Group:
+def _family(samples: FamilySamples) -> TileGroup:
     def predict(device: Device) -> Floats:
         seconds = tile_seconds(samples.family, samples.operator, device)
         return np.array([seconds[text] for text, _ in samples.tiles])
 
-    return Group(samples.family, np.array([seconds for _, seconds in samples.tiles]), predict)
+    return TileGroup(samples.family, np.array([seconds for _, seconds in samples.tiles]), predict)
 
 
 def tile_seconds(family: str, operator: Operator, device: Device) -> Mapping[str, float]:

@@ -25,8 +25,8 @@ from tvm_tile.calibrate.samples import (
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.measure_candidates import arguments_of
-from tvm_tile.plan.trial import tolerance_for
+from tvm_tile.passes.scheduling.measure_candidates import arguments_of
+from tvm_tile.report.trial import tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.trials import run_trials
 from tvm_tile.schedule import Task

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.errors import InputError
-from tvm_tile.whole_file import replacing
+from tvm_tile.files.whole_file import replacing
 
 
 def read_array(path: Path) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 from tvm_tile.cli.output import describe_size, print_table
 from tvm_tile.cli.verbosity import tell
 from tvm_tile.errors import OptionError
-from tvm_tile.plan.opencl_cache import POCL_FOLDER, in_use_since, programs_of
-from tvm_tile.plan.store import cache_folder, entries_of
-from tvm_tile.plan.stored_entries import Entry, forget_oldest
+from tvm_tile.files.opencl_cache import POCL_FOLDER, in_use_since, programs_of
+from tvm_tile.files.store import cache_folder, entries_of
+from tvm_tile.files.stored_entries import Entry, forget_oldest
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(i?)B?", re.IGNORECASE)
 _FACTORS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}

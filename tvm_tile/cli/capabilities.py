@@ -121,7 +121,7 @@ def _amd_compiler() -> Found:
 
 
 def _amd_gpu() -> Found:
-    from tvm_tile.runtime.hip import load_hip
+    from tvm_tile.runtime.drivers.hip import load_hip
 
     hip = load_hip()
     if hip is None or hip.device_count() == 0:
@@ -162,7 +162,7 @@ def _package(name: str, extra: str) -> Found:
 
 def _cache() -> Found:
     from tvm_tile.cli.cache import contents_of
-    from tvm_tile.plan.store import cache_folder
+    from tvm_tile.files.store import cache_folder
 
     folder = cache_folder(True, os.environ)
     if folder is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_tile.cli.model import add_compiled_command, open_model
 from tvm_tile.cli.output import check_output, write_text
-from tvm_tile.plan.detail import DETAILS, SORTS, check_word
+from tvm_tile.report.detail import DETAILS, SORTS, check_word
 
 
 def add(commands: Any) -> None:
@@ -25,8 +25,8 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print a model's report, and draw what was asked for."""
     from tvm_tile.cli.terminal import show
-    from tvm_tile.plan.report import Report
-    from tvm_tile.plan.report_json import json_of
+    from tvm_tile.report.screen.report_json import json_of
+    from tvm_tile.report.shown import Report
 
     check_word("--detail", arguments.detail, DETAILS)
     check_word("--sort", arguments.sort, SORTS)

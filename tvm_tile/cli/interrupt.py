@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tvm_tile.cli.status import ExitStatus
-from tvm_tile.scratch import remove_for_good
+from tvm_tile.files.scratch import remove_for_good
 
 _ENDS = {
     signal.SIGINT: ("interrupted", ExitStatus.INTERRUPTED),
@@ -28,8 +28,8 @@ def end_cleanly_on_signals() -> None:
     Python's handler in the main thread, which may be waiting for a compiler: TVM's LLVM puts a
     handler of its own in place of Python's, and puts Python's back so that waiting goes on. A
     thread is told of the signal by a pipe instead. Files are written whole or not at all
-    (``whole_file.py``), so that none is left half written; compilers that were started end, too,
-    and their folders go.
+    (``files/whole_file.py``), so that none is left half written; compilers that were started end,
+    too, and their folders go.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

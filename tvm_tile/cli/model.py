@@ -118,7 +118,7 @@ def open_model(arguments: argparse.Namespace) -> CompiledModel:
 
 def _compiled(arguments: argparse.Namespace) -> CompiledModel:
     import tvm_tile
-    from tvm_tile.progress import ConsoleProgress
+    from tvm_tile.cli.progress import ConsoleProgress
 
     given: dict[str, Any] = {
         "device": arguments.device or "auto",

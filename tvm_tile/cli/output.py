@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tvm_tile.errors import SavedModelError
-from tvm_tile.whole_file import replacing
+from tvm_tile.files.whole_file import replacing
 
 
 def check_output(output: Path) -> None:

@@ -25,7 +25,7 @@ from tvm_tile.cli import (
     verify,
 )
 from tvm_tile.cli.verbosity import add_verbosity
-from tvm_tile.closest import closest
+from tvm_tile.errors.closest import closest
 
 _COMMANDS = (
     *(compile, run, explain, report, profile, compare, verify, schedule, sign),

@@ -11,7 +11,7 @@ from rich.table import Table as Drawn
 from rich.text import Text
 from rich.theme import Theme
 
-from tvm_tile.plan.table import Part, Table, plain
+from tvm_tile.report.screen.table import Part, Table, plain
 
 _GAP = 2  # characters between columns
 _STYLES = {

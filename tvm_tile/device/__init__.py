@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tvm_tile.closest import closest
 from tvm_tile.device.cuda import CUDA_DEVICES
 from tvm_tile.device.device import (
     Device,
@@ -19,6 +18,7 @@ from tvm_tile.device.emulated import EMULATED
 from tvm_tile.device.record import SUFFIX, read_record
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.errors import UnknownDeviceError
+from tvm_tile.errors.closest import closest
 
 __all__ = [
     "Device",

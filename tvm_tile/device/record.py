@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.errors import DeviceRecordError
-from tvm_tile.whole_file import replacing
+from tvm_tile.files.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
 FORMAT_VERSION = 7

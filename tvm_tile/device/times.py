@@ -58,7 +58,7 @@ class WarmLine:
 
 @dataclass(frozen=True, slots=True)
 class WarmTimes:
-    """Kernels amid a model, whose operands are in the second-level cache (``plan/warm.py``).
+    """Kernels amid a model, whose operands are in the second-level cache (``launches/warm.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -133,7 +133,7 @@ class PersistentTimes:
 
 @dataclass(frozen=True, slots=True)
 class HostFlowTimes:
-    """Loops and branches on the host, which no CUDA graph holds (``passes/plan_flow.py``).
+    """Loops and branches on the host, which no CUDA graph holds (``passes/flow/plan.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -150,7 +150,7 @@ class HostFlowTimes:
 
 @dataclass(frozen=True, slots=True)
 class DependentLaunchTimes:
-    """Kernels that start while the one before them ends (``plan/dependent_launches.py``).
+    """Kernels that start while the one before them ends (``launches/dependent_launches.py``).
 
     Attributes:
         origin: what the numbers are from.

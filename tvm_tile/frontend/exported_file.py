@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.errors import ModelFileError
-from tvm_tile.whole_file import open_regular
+from tvm_tile.files.whole_file import open_regular
 
 
 def read_exported(path: Path) -> Any:

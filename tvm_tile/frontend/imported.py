@@ -12,7 +12,7 @@ from tvm import relax
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.graph.functions import is_called
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
-from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.report.coded_weights import CodedWeight
 
 UNKNOWN_EXTENT = -1
 

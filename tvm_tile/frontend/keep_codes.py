@@ -30,7 +30,7 @@ from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import bytes_of
 from tvm_tile.loops.decoding import decode, kept_constants
-from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.report.coded_weights import CodedWeight
 
 _MATRIX = 2  # dimensions
 _LEAST_BYTES = 1 << 14

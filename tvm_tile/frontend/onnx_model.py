@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx_check import problems, texts

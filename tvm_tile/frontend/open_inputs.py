@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.fold import RecordedSpreads, ReplayedSpreads, spreading_by
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.graph.open_extents import Open, Point, Symbol, fit, top

@@ -13,8 +13,8 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
-from tvm_tile.build.exact_integers import wrap_integers
-from tvm_tile.build.integer_types import in_longer
+from tvm_tile.build.exact.integer_types import in_longer
+from tvm_tile.build.exact.integers import wrap_integers
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
 from tvm_tile.graph.functions import mutated, with_prim_funcs

@@ -18,7 +18,7 @@ from tvm_tile.frontend.sink_constants import sink_constants
 from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.signature import NO_EFFECTS, Effects
 from tvm_tile.graph.user_names import handed_on
-from tvm_tile.plan.coded_weights import CodedWeight
+from tvm_tile.report.coded_weights import CodedWeight
 
 
 def prepare(

@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import ModelError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
 
 _BOUNDS = "tir_var_lower_bound", "tir_var_upper_bound"

@@ -11,7 +11,7 @@ the call that computes a value:
   :func:`handed_on` compares a function before and after a pass, and gives each name to what now
   computes its value. ``run_passes`` calls it behind every pass.
 * Only ``FuseOps`` renews all variables, and makes one function of groups that are alike: see
-  :class:`~tvm_tile.passes.fuse_operators.FuseOperators`.
+  :class:`~tvm_tile.passes.weld.fuse_operators.FuseOperators`.
 
 In the end :func:`names_by_function` tells whose value each kernel computes.
 """

@@ -44,10 +44,10 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.build.marks import BEGIN, END
 from tvm_tile.kernel.dispatch import (
     CopiedBody,
-    Layout,
+    KernelSizes,
     Parameter,
     PersistentKernel,
-    Record,
+    RecordView,
     begin,
     count_up,
     dispatch,
@@ -72,7 +72,7 @@ __forceinline__ __device__ void tile_ask_for(const void* constant, int thread, i
 """
 
 
-def assemble(name: str, parts: Sequence[CopiedBody], layout: Layout) -> tirx.PrimFunc:
+def assemble(name: str, parts: Sequence[CopiedBody], layout: KernelSizes) -> tirx.PrimFunc:
     """The persistent kernel.
 
     Its parameters: ``inputs``, ``records`` (int32, one record behind the other), ``queues``
@@ -121,7 +121,7 @@ def _write(kernel: PersistentKernel, tensors: Sequence[Any], parts: Sequence[Cop
     following = ib.alloc_buffer((len(shares),), "int32", scope="local")
     with ib.serial(count) as turn:
         own = ib.Bind(turn % 2 * words)
-        record = Record(shared, own, layout, thread)
+        record = RecordView(shared, own, layout, thread)
         for share, start in shares:
             with ib.If(thread + start < words), ib.Then():
                 word = (first + turn + 1) * words + thread + start
@@ -144,7 +144,7 @@ def _write(kernel: PersistentKernel, tensors: Sequence[Any], parts: Sequence[Cop
         count_up(kernel, signal)
 
 
-def _ask(record: Record) -> None:
+def _ask(record: RecordView) -> None:
     """Ask for the constants that a record names; a thread asks for a line of each."""
     for first in range(ASKS, ASKS + 3 * MOST_ASKS, 3):
         which, place, lines = (record.word(first + n) for n in range(3))

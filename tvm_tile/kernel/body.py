@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import tirx
 
 from tvm_tile import compat
-from tvm_tile.build.numerics import widen_halves
+from tvm_tile.build.exact.numerics import widen_halves
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError

@@ -57,7 +57,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowSizes:
     """The numbers that the text of control flow depends on.
 
     Attributes:
@@ -74,7 +74,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KernelSizes:
     """The numbers that the kernel's text depends on, besides its bodies.
 
     Attributes:
@@ -103,7 +103,7 @@ class Layout:
     shared_bytes: int
     asks: bool
     arguments: int
-    flow: Flow | None = None
+    flow: FlowSizes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PersistentKernel:
         counters: of all persistent kernels.
     """
 
-    layout: Layout
+    layout: KernelSizes
     veu: Any
     thread: Any
     records: Any
@@ -180,7 +180,7 @@ def _address(pointer: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordView:
     """The record of what runs.
 
     Attributes:
@@ -192,7 +192,7 @@ class Record:
 
     shared: SharedState
     first: Any
-    layout: Layout
+    layout: KernelSizes
     thread: Any
 
     def word(self, which: Any) -> Any:
@@ -219,7 +219,7 @@ def _offset(kind: Any, pointer: Any, count: Any) -> Any:
     return tirx.call_intrin(kind, "tirx.handle_add_byte_offset", pointer, count)
 
 
-def dispatch(record: Record, parts: Sequence[CopiedBody]) -> None:
+def dispatch(record: RecordView, parts: Sequence[CopiedBody]) -> None:
     """Run the body that the record names."""
     body = ib.Bind(record.word(BODY))
     for number, part in enumerate(parts):
@@ -227,7 +227,7 @@ def dispatch(record: Record, parts: Sequence[CopiedBody]) -> None:
             _run(record, part)
 
 
-def _run(record: Record, part: CopiedBody) -> None:
+def _run(record: RecordView, part: CopiedBody) -> None:
     """Run a body for the blocks that the record names, each on whole warps; others do nothing.
 
     Where threads wait for one another, all of a warp must: the lanes beyond a block's last thread
@@ -268,7 +268,7 @@ def _numbers(body: Body, block: Any, thread: Any) -> Mapping[str, Any]:
     return numbers
 
 
-def _places(record: Record, part: CopiedBody, own: Any) -> Mapping[Any, Any]:
+def _places(record: RecordView, part: CopiedBody, own: Any) -> Mapping[Any, Any]:
     """The pointers to a body's shared memory."""
     first = own * part.body.scratch_bytes
     places = {b: record.scratch(b, first + place) for b, place in part.body.scratch}

@@ -40,9 +40,9 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.kernel.dispatch import (
     CopiedBody,
-    Flow,
+    FlowSizes,
     PersistentKernel,
-    Record,
+    RecordView,
     SharedState,
     begin,
     count_up,
@@ -105,7 +105,7 @@ class _Counted:
 
 
 def write_looping(
-    kernel: PersistentKernel, flow: Flow, tensors: Sequence[Any], parts: Sequence[CopiedBody]
+    kernel: PersistentKernel, flow: FlowSizes, tensors: Sequence[Any], parts: Sequence[CopiedBody]
 ) -> None:
     """Write the kernel's statements.
 
@@ -124,7 +124,7 @@ def write_looping(
     own = ib.alloc_buffer((1,), "int32", scope="local")
     ib.buffer_store(own, 0, [0])
     with ib.While(shared.kept[own[0] + BODY] != END):
-        record = Record(shared, own[0], layout, thread)
+        record = RecordView(shared, own[0], layout, thread)
         behind = ib.Bind(words - own[0])
         for share, start in shared.shares:
             with ib.If(thread + start < words), ib.Then():
@@ -150,7 +150,7 @@ def write_looping(
             ib.buffer_store(tensors[-2], counted.stopped[0], [0])
 
 
-def _begin_counting(kernel: PersistentKernel, flow: Flow, shared: SharedState) -> _Counted:
+def _begin_counting(kernel: PersistentKernel, flow: FlowSizes, shared: SharedState) -> _Counted:
     thread = kernel.thread
     executions = ib.alloc_buffer((flow.regions,), "uint32", scope="shared")
     left = ib.alloc_buffer((flow.regions,), "int32", scope="shared")
@@ -182,7 +182,7 @@ def _frames(shared: SharedState) -> tuple[int, int]:
     return count - 2, count - 1
 
 
-def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
+def _wait(kernel: PersistentKernel, record: RecordView, executions: Any) -> None:
     """Wait for the counters that a record names, a thread for each."""
     with ib.If(kernel.thread < record.word(WAIT_COUNT)), ib.Then():
         first = WAITS + kernel.thread * WAIT_WORDS
@@ -192,7 +192,7 @@ def _wait(kernel: PersistentKernel, record: Record, executions: Any) -> None:
         ib.evaluate(T.cuda.func_call("tile_wait_until", *given, source_code=_WAIT))
 
 
-def _decide(kernel: PersistentKernel, record: Record, behind: Any, counted: _Counted) -> None:
+def _decide(kernel: PersistentKernel, record: RecordView, behind: Any, counted: _Counted) -> None:
     """Read the condition of a record that decides; where it does not hold, go on otherwise."""
     with ib.If(record.word(BODY) == DECIDE), ib.Then():
         which, place = (record.word(ARGUMENTS + n) for n in range(2))
@@ -211,7 +211,7 @@ def _decide(kernel: PersistentKernel, record: Record, behind: Any, counted: _Cou
                 _turn(record, behind, counted, holds)
 
 
-def _turn(record: Record, behind: Any, counted: _Counted, holds: Any) -> None:
+def _turn(record: RecordView, behind: Any, counted: _Counted, holds: Any) -> None:
     """Count an iteration of a loop that data end, or its end; one too many is the kernel's."""
     loop, left = record.word(LOOP), counted.left
     with ib.If(loop >= 0), ib.Then():
@@ -221,13 +221,13 @@ def _turn(record: Record, behind: Any, counted: _Counted, holds: Any) -> None:
             _stop(record, behind, counted, Stop.ITERATIONS)
 
 
-def _stop(record: Record, behind: Any, counted: _Counted, why: Stop) -> None:
+def _stop(record: RecordView, behind: Any, counted: _Counted, why: Stop) -> None:
     """Have the block go home, in place of the record that was expected."""
     ib.buffer_store(counted.stopped, why.value, [0])
     ib.buffer_store(record.shared.kept, END, [behind + BODY])
 
 
-def _count(kernel: PersistentKernel, record: Record, behind: Any, counted: _Counted) -> None:
+def _count(kernel: PersistentKernel, record: RecordView, behind: Any, counted: _Counted) -> None:
     """Begin the first or the next iteration of a loop, or go on behind its last."""
     region, executions, left = record.word(REGIONS), counted.executions, counted.left
     with ib.If(tirx.all(record.word(BODY) == ENTER, kernel.thread == 0)), ib.Then():
@@ -245,7 +245,7 @@ def _count(kernel: PersistentKernel, record: Record, behind: Any, counted: _Coun
             _enter(executions, loop)
 
 
-def _push(record: Record, behind: Any, counted: _Counted, frames: Frames) -> None:
+def _push(record: RecordView, behind: Any, counted: _Counted, frames: Frames) -> None:
     """Begin a call, which has the next frame; one too many within another is the kernel's end."""
     within = counted.within
     with ib.If(tirx.all(record.word(BODY) == PUSH, record.thread == 0)), ib.Then():
@@ -260,7 +260,7 @@ def _push(record: Record, behind: Any, counted: _Counted, frames: Frames) -> Non
 
 
 def _pop(
-    kernel: PersistentKernel, record: Record, behind: Any, counted: _Counted, frames: Frames
+    kernel: PersistentKernel, record: RecordView, behind: Any, counted: _Counted, frames: Frames
 ) -> None:
     """End a call: go on behind it, in the frame before."""
     with ib.If(record.word(BODY) == POP), ib.Then():
@@ -286,7 +286,7 @@ def _enter(executions: Any, region: Any) -> None:
         ib.buffer_store(executions, executions[region] + tirx.const(1, "uint32"), [region])
 
 
-def _fetch(kernel: PersistentKernel, record: Record, behind: Any, following: Any) -> None:
+def _fetch(kernel: PersistentKernel, record: RecordView, behind: Any, following: Any) -> None:
     """Fetch the record ``following``, in the place of that which was expected."""
     words = kernel.layout.record_words
     for _, start in record.shared.shares:

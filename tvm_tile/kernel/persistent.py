@@ -11,12 +11,12 @@ from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.assemble import assemble
 from tvm_tile.kernel.body import Body, lower_body
-from tvm_tile.kernel.dispatch import CopiedBody, Flow, Layout, Parameter
+from tvm_tile.kernel.dispatch import CopiedBody, FlowSizes, KernelSizes, Parameter
 from tvm_tile.plan import program_records
 from tvm_tile.plan.calls import Frames
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.program_records import make_program_table
-from tvm_tile.plan.records import ARGUMENTS, Table, TaskKind, make_table
+from tvm_tile.plan.records import ARGUMENTS, RecordTable, TaskKind, make_table
 from tvm_tile.plan.rprogram import RProgram
 
 _LEAST_SHARED = 16  # bytes: a pool is never empty
@@ -113,7 +113,7 @@ class ControlFlow:
     Attributes:
         program: of its rOperators.
         conditions: what each decision reads, as (tensor of the kernel, bytes from its start).
-        frames: of its calls, if it has any: see :attr:`~tvm_tile.kernel.dispatch.Flow.frames`.
+        frames: of its calls, if it has any: see :attr:`~tvm_tile.kernel.dispatch.FlowSizes.frames`.
     """
 
     program: RProgram
@@ -131,7 +131,7 @@ class Persistent:
     """
 
     func: tirx.PrimFunc
-    table: Table
+    table: RecordTable
 
 
 def make_persistent(
@@ -152,7 +152,7 @@ def make_persistent(
         plan: for them.
         bound: of each operator, its kernels and arguments.
         inputs: tensors that the kernel reads; arguments count them first.
-        outputs: tensors that it writes, the workspace last; before it :attr:`Flow.stops`'s word.
+        outputs: tensors that it writes, the workspace last, behind :attr:`FlowSizes.stops`'s word.
         counters: that it uses.
         control: of its operators, where that is no straight line.
     """
@@ -179,7 +179,7 @@ def make_persistent(
         given = kernel.run_arguments, kernel.load_arguments if stays else (), own.constants
         tasks.append(TaskKind(run, load, *(tuple(own.arguments[n] for n in ns) for ns in given)))
     table, asks, arguments, flow = _table(operators, plan, tasks, counters.first, control)
-    layout = Layout(
+    layout = KernelSizes(
         plan.num_veus,
         plan.block_size,
         plan.veus_per_processor,
@@ -202,14 +202,14 @@ def _table(
     tasks: Sequence[TaskKind],
     counter: int,
     control: ControlFlow | None,
-) -> tuple[Table, bool, int, Flow | None]:
+) -> tuple[RecordTable, bool, int, FlowSizes | None]:
     """The records; whether they ask ahead, where their arguments begin, and their control flow."""
     if control is None:
         table = make_table(operators, plan, tasks, counter)
         return table, any(plan.ahead), ARGUMENTS, None
     program = control.program
     table = make_program_table(operators, program, plan, tasks, control.conditions, counter)
-    flow = Flow(program.count_regions, program.may_stop, control.frames)
+    flow = FlowSizes(program.count_regions, program.may_stop, control.frames)
     return table, False, program_records.ARGUMENTS, flow
 
 

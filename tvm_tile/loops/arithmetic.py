@@ -34,7 +34,7 @@ def product_of_two(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def division(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Quotients and remainders: by zero, floating-point numbers become infinities or NaN, and
-    integers what :mod:`tvm_tile.build.exact_integers` says; TVM refuses."""
+    integers what :mod:`tvm_tile.build.exact.integers` says; TVM refuses."""
     name = call.op.name
     return _with_zeros(builder, call, _DIVISIONS[name], name.removeprefix("relax."))
 
@@ -86,7 +86,7 @@ def power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def shift(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Shifts by a number of bits that integers of the type do not have, which TVM refuses.
 
-    What others give is said in :mod:`tvm_tile.build.exact_integers`.
+    What others give is said in :mod:`tvm_tile.build.exact.integers`.
     """
     value, amount = call.args
     bits = np.iinfo(str(value.ty.dtype)).bits

@@ -15,10 +15,10 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.loops.rows import number
-from tvm_tile.plan.json_data import revived, text_of
 
 _FORMAT = "tvm_tile.tensor_format"
 _BYTE = 8  # bits

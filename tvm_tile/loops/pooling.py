@@ -31,12 +31,12 @@ def windows_of_maxima(builder: relax.BlockBuilder, call: relax.Call) -> relax.Ex
         for numbers in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
     )
     shape = [*call.ty.shape]
-    windows = _Windows(axes, size, strides, dilation, padding[: len(axes)])
+    windows = _Placed(axes, size, strides, dilation, padding[: len(axes)])
     name = str(call.op.name).rpartition(".")[2]
     return builder.call_te(windows.maxima, call.args[0], shape, primfunc_name_hint=name)
 
 
-class _Windows:
+class _Placed:
     """Where the windows of a pooling lie, one number an axis that it goes along."""
 
     def __init__(

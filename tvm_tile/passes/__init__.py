@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.coschedule_tasks import CoscheduleTasks
-from tvm_tile.passes.count_calls import conditional_calls, has_open_loops
-from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
-from tvm_tile.passes.exact_loops import ExactLoops
-from tvm_tile.passes.feed_writes import FeedWrites
-from tvm_tile.passes.first_choices import FirstChoices, content_of, predicted_cost
-from tvm_tile.passes.fuse_tiles import FuseTiles, Record
-from tvm_tile.passes.group_gates import GroupGates
-from tvm_tile.passes.inline_constants import InlineConstants
-from tvm_tile.passes.join_products import JoinProducts
-from tvm_tile.passes.keep_graph_results import KeepGraphResults
-from tvm_tile.passes.lay_out_weights import LayOutWeights
-from tvm_tile.passes.lift_workspaces import LiftWorkspaces
-from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
-from tvm_tile.passes.mark_reductions import MarkReductions
-from tvm_tile.passes.mark_spreads import MarkSpreads
-from tvm_tile.passes.measure_candidates import MeasureCandidates, given_name
-from tvm_tile.passes.multiply_powers import MultiplyPowers
-from tvm_tile.passes.narrow_products import NarrowProducts
-from tvm_tile.passes.one_function import is_joined
-from tvm_tile.passes.plan_function import (
+from tvm_tile.passes.coschedule.coschedule_tasks import CoscheduleTasks
+from tvm_tile.passes.ir.count_calls import conditional_calls, has_open_loops
+from tvm_tile.passes.lower.exact_loops import ExactLoops
+from tvm_tile.passes.lower.keep_graph_results import KeepGraphResults
+from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
+from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
+from tvm_tile.passes.operators.channels_last import ChannelsLast
+from tvm_tile.passes.operators.dispatch_open_sorts import DispatchOpenSorts
+from tvm_tile.passes.operators.inline_constants import InlineConstants
+from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
+from tvm_tile.passes.operators.narrow_products import NarrowProducts
+from tvm_tile.passes.operators.read_transposed import ReadTransposed
+from tvm_tile.passes.operators.widen_late import WidenLate
+from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
+from tvm_tile.passes.scheduling.measure_candidates import MeasureCandidates, given_name
+from tvm_tile.passes.scheduling.plan_function import (
     DLIGHT,
     LAST,
     STATEMENTS,
     Plan,
     PlanFunction,
     Remembered,
-    take_first,
 )
-from tvm_tile.passes.read_transposed import ReadTransposed
-from tvm_tile.passes.schedule_tiles import (
+from tvm_tile.passes.scheduling.schedule_tiles import (
     ScheduleTiles,
     foreign_calls,
     schedule_module,
     with_blocks_only,
 )
+from tvm_tile.passes.scheduling.stored_plans import StoredPlans
 from tvm_tile.passes.sequence import fused_cost, matrix_dtypes
-from tvm_tile.passes.stored_plans import StoredPlans
-from tvm_tile.passes.widen_late import WidenLate
+from tvm_tile.passes.weld.feed_writes import FeedWrites
+from tvm_tile.passes.weld.fuse_tiles import FuseTiles
+from tvm_tile.passes.weld.group_gates import GroupGates
+from tvm_tile.passes.weld.join_products import JoinProducts
+from tvm_tile.passes.weld.lay_out_weights import LayOutWeights
+from tvm_tile.passes.weld.mark_reductions import MarkReductions
+from tvm_tile.passes.weld.mark_spreads import MarkSpreads
+from tvm_tile.passes.weld.one_function import is_joined
 
 __all__ = [
     "DLIGHT",
@@ -69,7 +68,6 @@ __all__ = [
     "Plan",
     "PlanFunction",
     "ReadTransposed",
-    "Record",
     "Remembered",
     "ScheduleTiles",
     "StoredPlans",
@@ -82,8 +80,6 @@ __all__ = [
     "has_open_loops",
     "is_joined",
     "matrix_dtypes",
-    "predicted_cost",
     "schedule_module",
-    "take_first",
     "with_blocks_only",
 ]

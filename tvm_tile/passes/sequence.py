@@ -12,36 +12,36 @@ from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.graph.user_names import handed_on
 from tvm_tile.loops import LEGALIZATIONS
-from tvm_tile.passes.capture_graphs import CaptureGraphs
-from tvm_tile.passes.channels_last import ChannelsLast
-from tvm_tile.passes.check_ends import CheckEnds
-from tvm_tile.passes.dispatch_open_sorts import DispatchOpenSorts
-from tvm_tile.passes.drop_neutral import DropNeutral
-from tvm_tile.passes.empty_tensors import EmptyConstants, EmptyResults, EmptySums
-from tvm_tile.passes.feed_writes import FeedWrites
-from tvm_tile.passes.first_choices import FirstChoices, predicted_cost
-from tvm_tile.passes.fold_constants import FoldConstants
-from tvm_tile.passes.fuse_operators import FuseOperators
-from tvm_tile.passes.fuse_tiles import FuseTiles, Record
-from tvm_tile.passes.infinite_extrema import InfiniteExtrema
-from tvm_tile.passes.inline_constants import InlineConstants
-from tvm_tile.passes.join_writes import JoinWrites
-from tvm_tile.passes.lift_workspaces import LiftWorkspaces
-from tvm_tile.passes.limit_fusion import LimitFusion
-from tvm_tile.passes.mark_dependent_launches import MarkDependentLaunches
-from tvm_tile.passes.mark_gathers import MarkGathers
-from tvm_tile.passes.mark_pads import MarkPads
-from tvm_tile.passes.mark_reductions import MarkReductions
-from tvm_tile.passes.mark_spreads import MarkSpreads
-from tvm_tile.passes.multiply_powers import MultiplyPowers
-from tvm_tile.passes.name_buffers import NameBuffers
-from tvm_tile.passes.narrow_products import NarrowProducts
-from tvm_tile.passes.outline_branches import OutlineBranches
-from tvm_tile.passes.read_transposed import ReadTransposed
-from tvm_tile.passes.separate_in_place import SeparateInPlace
-from tvm_tile.passes.share_equal_values import ShareEqualValues
-from tvm_tile.passes.slice_splits import SliceSplits
-from tvm_tile.passes.widen_late import WidenLate
+from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
+from tvm_tile.passes.lower.check_ends import CheckEnds
+from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
+from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
+from tvm_tile.passes.lower.outline_branches import OutlineBranches
+from tvm_tile.passes.operators.channels_last import ChannelsLast
+from tvm_tile.passes.operators.dispatch_open_sorts import DispatchOpenSorts
+from tvm_tile.passes.operators.drop_neutral import DropNeutral
+from tvm_tile.passes.operators.empty_tensors import EmptyConstants, EmptyResults, EmptySums
+from tvm_tile.passes.operators.fold_constants import FoldConstants
+from tvm_tile.passes.operators.infinite_extrema import InfiniteExtrema
+from tvm_tile.passes.operators.inline_constants import InlineConstants
+from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
+from tvm_tile.passes.operators.name_buffers import NameBuffers
+from tvm_tile.passes.operators.narrow_products import NarrowProducts
+from tvm_tile.passes.operators.read_transposed import ReadTransposed
+from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
+from tvm_tile.passes.operators.slice_splits import SliceSplits
+from tvm_tile.passes.operators.widen_late import WidenLate
+from tvm_tile.passes.scheduling.first_choices import FirstChoices, predicted_cost
+from tvm_tile.passes.state.separate_in_place import SeparateInPlace
+from tvm_tile.passes.weld.feed_writes import FeedWrites
+from tvm_tile.passes.weld.fuse_operators import FuseOperators
+from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
+from tvm_tile.passes.weld.join_writes import JoinWrites
+from tvm_tile.passes.weld.limit_fusion import LimitFusion
+from tvm_tile.passes.weld.mark_gathers import MarkGathers
+from tvm_tile.passes.weld.mark_pads import MarkPads
+from tvm_tile.passes.weld.mark_reductions import MarkReductions
+from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.tile.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.mma import mma_dtypes
 from tvm_tile.tile.side_by_side import Cost

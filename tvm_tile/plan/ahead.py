@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.dependent_launches import shares
+from tvm_tile.launches.dependent_launches import shares
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator, dependences
 from tvm_tile.plan.waits import Wait, Waits, counter_of
 
@@ -41,7 +41,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """What a vEU does next: it asks, then waits, then runs a rTask.
 
     Attributes:
@@ -87,7 +87,7 @@ def ahead_bytes(
 
 def entries(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, waited: Waits
-) -> tuple[tuple[Entry, ...], ...]:
+) -> tuple[tuple[QueueEntry, ...], ...]:
     """The queue of each vEU with what it asks and waits for.
 
     Args:
@@ -127,19 +127,19 @@ def _entries(
     plan: ExecutionPlan,
     waited: Waits,
     asked: Sequence[tuple[Ask, ...]],
-) -> list[Entry]:
-    found: list[Entry] = []
+) -> list[QueueEntry]:
+    found: list[QueueEntry] = []
     position = 0
     for number, asks in enumerate(asked):
         left = asks
         while position < len(queue) and queue[position].step == number:
             task = queue[position]
-            found.append(Entry(task, waited[counter_of(plan, task)], left))
+            found.append(QueueEntry(task, waited[counter_of(plan, task)], left))
             left = ()
             position += 1
         if left:
             counters = sorted({a.operator for a in left}) if plan.uses_flags else [number]
             direct = {wait.counter for counter in counters for wait in waited[counter]}
             early = {wait: None for counter in sorted(direct) for wait in waited[counter]}
-            found += [Entry(None, tuple(early)), Entry(None, (), left)]
+            found += [QueueEntry(None, tuple(early)), QueueEntry(None, (), left)]
     return found

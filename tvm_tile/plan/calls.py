@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 
-from tvm_tile.plan.rprogram import Block, Branch, Call, Item, Repeat, RProgram, While, inner
+from tvm_tile.plan.rprogram import Branch, Invoke, Item, OwnRegion, Repeat, RProgram, While, inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Frames:
 def has_call(item: Item) -> bool:
     """Whether an item is a call, or holds one."""
     held = (one for body in inner(item) for one in body)
-    return isinstance(item, Call) or any(map(has_call, held))
+    return isinstance(item, Invoke) or any(map(has_call, held))
 
 
 def cut_at_calls(program: RProgram) -> RProgram:
@@ -61,7 +61,7 @@ class _Cutter:
             if calls:
                 yield from map(self._cut, own)
             else:
-                yield Block(self._region(), tuple(own))
+                yield OwnRegion(self._region(), tuple(own))
 
     def _cut(self, item: Item) -> Item:
         match item:

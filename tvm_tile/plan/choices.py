@@ -1,7 +1,7 @@
 """What the blocks of a kernel take inside a persistent one, from what the kernel takes by itself.
 
-How kernels are predicted by themselves is in :mod:`tvm_tile.plan.warm`. Inside a persistent kernel
-nothing is launched, and a vEU that shares its multiprocessor with others waits for them.
+How kernels are predicted by themselves is in :mod:`tvm_tile.launches.warm`. Inside a persistent
+kernel nothing is launched, and a vEU that shares its multiprocessor with others waits for them.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """rTasks that do not depend on one another; a vEU runs its own in the order given here."""
 
     placements: tuple[Placement, ...]
@@ -175,7 +175,7 @@ class ExecutionPlan:
     shared_bytes: int
     chosen: tuple[int, ...]
     copies: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     uses_flags: bool
     residents: tuple[bool, ...]
     seconds: float

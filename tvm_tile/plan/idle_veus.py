@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, ROperator, RTasks, Step
+from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, PlanStep, ROperator, RTasks
 from tvm_tile.plan.fit import Floats
-from tvm_tile.plan.rprogram import Item, Repeat, RProgram, Run, While, inner
+from tvm_tile.plan.rprogram import Item, Repeat, RProgram, Series, While, inner
 from tvm_tile.plan.ways import rtask_seconds
 
 
@@ -40,7 +40,7 @@ def with_idle_veus(
         done = {p.tasks.operator for p in step.placements}
         kept = [p for p in step.placements if p.tasks.operator not in moved]
         kept += [placement for number in sorted(done) for placement in moved.pop(number, ())]
-        steps.append(Step(tuple(kept)))
+        steps.append(PlanStep(tuple(kept)))
     return replace(plan, steps=tuple(step for step in steps if step.placements))
 
 
@@ -88,7 +88,7 @@ def _loops(items: Sequence[Item]) -> Iterator[set[int]]:
 
 def _all(items: Sequence[Item]) -> Iterator[int]:
     for item in items:
-        if isinstance(item, Run):
+        if isinstance(item, Series):
             yield from item.operators
         for body in inner(item):
             yield from _all(body)

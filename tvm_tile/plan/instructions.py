@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from tvm_tile.plan.ahead_of_loops import DividedWaits
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask
 from tvm_tile.plan.rprogram import (
-    Block,
     Branch,
-    Call,
+    Invoke,
     Item,
     Lagged,
+    OwnRegion,
     Repeat,
     RProgram,
-    Run,
+    Series,
     While,
 )
 
@@ -85,7 +85,7 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class NextTurn:
     """Begin the next iteration, if there are any left."""
 
     region: int
@@ -136,7 +136,7 @@ class End:
     """The vEU is done."""
 
 
-Instruction = RunTask | Await | Decide | Enter | Again | Push | Pop | End
+Instruction = RunTask | Await | Decide | Enter | NextTurn | Push | Pop | End
 _Made = Instruction | _Jump | _Called
 
 
@@ -169,9 +169,9 @@ def in_order(program: RProgram, plan: ExecutionPlan) -> RProgram:
 
     def ordered(item: Item) -> Item:
         match item:
-            case Run(operators):
-                return Run(tuple(sorted(operators, key=lambda number: step_of[number])))
-            case Call():
+            case Series(operators):
+                return Series(tuple(sorted(operators, key=lambda number: step_of[number])))
+            case Invoke():
                 return item
             case Branch(_, _, then, _, otherwise):
                 sides = tuple(map(ordered, then)), tuple(map(ordered, otherwise))
@@ -198,10 +198,10 @@ def instructions(
     for veu, queue in enumerate(plan.queues()):
         for task in queue:
             queues[veu].setdefault(task.operator, []).append(task)
-    return tuple(_linked(program, _Writer(program, own, waits)) for own in queues)
+    return tuple(_linked(program, _InstructionWriter(program, own, waits)) for own in queues)
 
 
-def _linked(program: RProgram, writer: _Writer) -> tuple[Instruction, ...]:
+def _linked(program: RProgram, writer: _InstructionWriter) -> tuple[Instruction, ...]:
     """The instructions of a vEU: the program's, then each function's."""
     made: list[_Made] = [*writer.written(program.items, 0), End()]
     entries = []
@@ -221,12 +221,12 @@ def _linked(program: RProgram, writer: _Writer) -> tuple[Instruction, ...]:
 
 def _opened(items: Sequence[Item]) -> tuple[int, Sequence[Item]]:
     """Items whose first region, if they begin with one, whoever leads there enters; and that."""
-    if items and isinstance(items[0], Block):
+    if items and isinstance(items[0], OwnRegion):
         return items[0].region, (*items[0].body, *items[1:])
     return NO_REGION, items
 
 
-class _Writer:
+class _InstructionWriter:
     """Writes a vEU's instructions.
 
     Args:
@@ -248,7 +248,7 @@ class _Writer:
         for number, item in enumerate(items):
             here = first + len(made)
             match item:
-                case Run(operators):
+                case Series(operators):
                     own = [task for o in operators for task in self._tasks.get(o, ())]
                     made += [RunTask(task, here + place) for place, task in enumerate(own, 1)]
                 case Repeat(region, trips, body):
@@ -262,11 +262,11 @@ class _Writer:
                     behind = here + 2 + len(inner)
                     decide = Decide(decision, head, region, NO_REGION, head, here + 1, behind)
                     made += [decide, *inner, _Jump(here)]
-                case Call(function):
+                case Invoke(function):
                     behind, rest = _opened(items[number + 1 :])
                     made.append(_Called(function, behind, here + 1))
                     return [*made, *self.written(rest, here + 1)]
-                case Block(region, body):
+                case OwnRegion(region, body):
                     made += [Enter(region, 1, here + 1), *self.written(body, here + 1)]
                 case Branch(_, _, then, _, otherwise):
                     one = self.written(then, here + 1)
@@ -288,7 +288,7 @@ def _repeated(region: int, trips: int, body: list[_Made], here: int) -> list[_Ma
     last = body[-1] if body else None
     enter = Enter(region, trips, start)
     if not isinstance(last, RunTask) or last.region != NO_REGION or _is_led_to(end, body[:-1]):
-        return [enter, *body, Again(region, start, end + 1)]
+        return [enter, *body, NextTurn(region, start, end + 1)]
     return [enter, *body[:-1], replace(last, next=start, region=region, otherwise=end)]
 
 
@@ -318,7 +318,7 @@ def _resolved(made: Sequence[_Made]) -> tuple[Instruction, ...]:
         match one:
             case End() | Pop():
                 return one
-            case Decide() | Again() | Push():
+            case Decide() | NextTurn() | Push():
                 return replace(one, next=target(one.next), otherwise=target(one.otherwise))
             case RunTask() if one.region != NO_REGION:
                 return replace(one, next=target(one.next), otherwise=target(one.otherwise))

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from tvm_tile.plan.check_plan import require
 from tvm_tile.plan.rprogram import (
     WHOLE,
-    Access,
-    Block,
     Branch,
-    Call,
+    Footprint,
+    Invoke,
     Item,
     Lagged,
+    OwnRegion,
     Repeat,
     RProgram,
-    Run,
+    Series,
     While,
     program_waits,
 )
@@ -71,7 +71,7 @@ class _Walk:
         """What is executed of items."""
         for item in items:
             match item:
-                case Run(operators):
+                case Series(operators):
                     yield from map(self._executed, operators)
                 case Repeat(region, trips, body):
                     for _ in range(trips):
@@ -89,9 +89,9 @@ class _Walk:
                     yield self._decided(number)
                     sides = (else_region, otherwise), (then_region, then)
                     yield from self._region(*sides[self._holds(number, loop)])
-                case Block(region, body):
+                case OwnRegion(region, body):
                     yield from self._region(region, body)
-                case Call(function):
+                case Invoke(function):
                     self._within += 1
                     if self._within > self._program.bounds.depth:
                         raise _BeyondError
@@ -135,7 +135,7 @@ def ordered(program: RProgram, says: Says) -> Iterator[tuple[Executed, tuple[int
 
 
 def _needed(
-    access: Access,
+    access: Footprint,
     counter: int,
     writers: Mapping[int, tuple[int, int]],
     readers: Mapping[int, Sequence[int]],
@@ -217,11 +217,11 @@ def _short(items: Sequence[Item]) -> tuple[Item, ...]:
 
     def short(item: Item) -> Item:
         match item:
-            case Run() | Call():
+            case Series() | Invoke():
                 return item
             case Repeat(_, trips, body):
                 return replace(item, trips=min(trips, _TURNS), body=_short(body))
-            case While(_, _, _, body) | Block(_, body):
+            case While(_, _, _, body) | OwnRegion(_, body):
                 return replace(item, body=_short(body))
             case Branch(_, _, then, _, otherwise):
                 return replace(item, then=_short(then), otherwise=_short(otherwise))

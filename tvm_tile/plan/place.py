@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_tile.device.device import Device
-from tvm_tile.plan.execution_plan import Placement, ROperator, RTasks, Step
+from tvm_tile.plan.execution_plan import Placement, PlanStep, ROperator, RTasks
 from tvm_tile.plan.fit import Floats, Ints
 from tvm_tile.plan.ways import Way
 
@@ -38,7 +38,7 @@ class Placed:
         seconds: when the last rTask is done, from the start of the first.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     uses_flags: bool
     seconds: float
 
@@ -171,7 +171,7 @@ class Placer:
                 counts = self._counts(number, free)
                 free += counts * self.chosen[number].seconds
                 found += placements(number, counts)
-            placed.append(Step(tuple(found)))
+            placed.append(PlanStep(tuple(found)))
             total += float(free.max())
         return Placed(tuple(placed), False, total)
 
@@ -193,7 +193,7 @@ class Placer:
                 free = np.where(counts > 0, ends, free)
                 visible[number] = ends[counts > 0].max() + self.flag_seconds
                 found += placements(number, counts)
-            placed.append(Step(tuple(found)))
+            placed.append(PlanStep(tuple(found)))
         return Placed(tuple(placed), True, float(free.max()))
 
     def _longest_first(self, number: int) -> tuple[bool, float, int]:

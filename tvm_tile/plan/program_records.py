@@ -13,12 +13,12 @@ from tvm_tile.plan.ahead_of_loops import divided_waits
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
-    Again,
     Await,
     Decide,
     End,
     Enter,
     Instruction,
+    NextTurn,
     Pop,
     Push,
     RunTask,
@@ -30,7 +30,7 @@ from tvm_tile.plan.records import (
     NOTHING,
     RESIDENT_PLACE,
     SIGNAL,
-    Table,
+    RecordTable,
     TaskKind,
     argument_words,
     record_width,
@@ -73,7 +73,7 @@ def make_program_table(
     tasks: Sequence[TaskKind],
     conditions: Sequence[tuple[int, int]],
     counter: int = 0,
-) -> Table:
+) -> RecordTable:
     """The records of a program.
 
     Args:
@@ -90,7 +90,7 @@ def make_program_table(
     Raises:
         BuildError: an argument begins where no word can say.
     """
-    writer = _Writer(operators, program, plan, tasks, conditions, counter)
+    writer = _Records(operators, program, plan, tasks, conditions, counter)
     return writer.table()
 
 
@@ -99,7 +99,7 @@ def counter_words(program: RProgram) -> int:
     return program.count_counters * COUNTER_WORDS
 
 
-class _Writer:
+class _Records:
     def __init__(
         self,
         operators: tuple[ROperator, ...],
@@ -115,7 +115,7 @@ class _Writer:
         self._rows: list[list[int]] = []
         self._loads, self._places = resident_places(operators, plan)
 
-    def table(self) -> Table:
+    def table(self) -> RecordTable:
         """All records, one vEU's behind another's."""
         starts = []
         for veu, code in enumerate(instructions(self._program, self._plan, self._waits)):
@@ -170,7 +170,7 @@ class _Writer:
             case Enter(region, trips, following):
                 row = self._row(ENTER, first[following], waited)
                 row[REGIONS], row[TRIPS] = region, trips
-            case Again(region, following, otherwise):
+            case NextTurn(region, following, otherwise):
                 row = self._row(NOTHING, first[following], waited)
                 row[LOOP], row[OTHERWISE] = region, first[otherwise]
             case Push(region, behind, following, otherwise):

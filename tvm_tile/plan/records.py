@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvm_tile.errors import BuildError
-from tvm_tile.plan.ahead import Entry, entries
+from tvm_tile.plan.ahead import QueueEntry, entries
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ResidentPart, ROperator
 from tvm_tile.plan.waits import counter_of, waits
 
@@ -56,7 +56,7 @@ class TaskKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RecordTable:
     """What the kernel reads.
 
     Attributes:
@@ -73,7 +73,7 @@ def make_table(
     plan: ExecutionPlan,
     tasks: Sequence[TaskKind],
     counter: int = 0,
-) -> Table:
+) -> RecordTable:
     """The records of a plan.
 
     Args:
@@ -138,12 +138,12 @@ def resident_places(
     return loads, places
 
 
-def table_of(rows: Sequence[Sequence[int]], width: int, queues: Sequence[int]) -> Table:
+def table_of(rows: Sequence[Sequence[int]], width: int, queues: Sequence[int]) -> RecordTable:
     """Records, each filled up with zeros to so many words, and where vEUs begin."""
     words = np.zeros((len(rows), width), np.int32)
     for number, row in enumerate(rows):
         words[number, : len(row)] = row
-    return Table(words, np.array(queues, np.int32))
+    return RecordTable(words, np.array(queues, np.int32))
 
 
 def _load(part: ResidentPart, plan: ExecutionPlan, task: TaskKind) -> list[int]:
@@ -178,7 +178,7 @@ def argument_words(arguments: Sequence[tuple[int, int]]) -> Iterator[int]:
         yield from (tensor, unit)
 
 
-def _batches(entry: Entry, counter: int, tasks: Sequence[TaskKind]) -> list[list[int]]:
+def _batches(entry: QueueEntry, counter: int, tasks: Sequence[TaskKind]) -> list[list[int]]:
     """The words of waits and asks, as many as a record holds; at least one, maybe of none.
 
     All asks come before the last waits. Words are those from :data:`WAIT_COUNT` to
@@ -201,6 +201,6 @@ def _batches(entry: Entry, counter: int, tasks: Sequence[TaskKind]) -> list[list
     return found
 
 
-def _batch_count(entry: Entry) -> int:
+def _batch_count(entry: QueueEntry) -> int:
     """Records that an entry takes for its waits and asks; the last one runs its rTask."""
     return max(1, -(-len(entry.waits) // MOST_WAITS), -(-len(entry.asks) // MOST_ASKS))

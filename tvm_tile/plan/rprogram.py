@@ -73,7 +73,7 @@ class Stop(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Series:
     """rOperators that run one after the other, as far as they depend on one another."""
 
     operators: tuple[int, ...]
@@ -132,7 +132,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OwnRegion:
     """A region of its own, without calls."""
 
     region: int
@@ -140,35 +140,35 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Invoke:
     """Go through the items of a function, then on."""
 
     function: int
 
 
-Item = Run | Repeat | While | Branch | Block | Call
+Item = Series | Repeat | While | Branch | OwnRegion | Invoke
 
 
 def inner(item: Item) -> tuple[tuple[Item, ...], ...]:
     """The items that another one holds, in the order of the text: a branch has two sides."""
     match item:
-        case Repeat() | While() | Block():
+        case Repeat() | While() | OwnRegion():
             return (item.body,)
         case Branch():
             return item.then, item.otherwise
-        case Run() | Call():
+        case Series() | Invoke():
             return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Footprint:
     """Numbers of the memories that a rOperator reads, and that it writes; what it changes in place
     is in both."""
 
     reads: frozenset[int]
     writes: frozenset[int]
 
-    def conflicts(self, other: Access) -> bool:
+    def conflicts(self, other: Footprint) -> bool:
         """Whether the order of both matters."""
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
 
@@ -186,7 +186,7 @@ class RProgram:
     """
 
     items: tuple[Item, ...]
-    accesses: tuple[Access, ...]
+    accesses: tuple[Footprint, ...]
     decisions: tuple[int, ...] = ()
     bounds: Bounds = Bounds()
     functions: tuple[tuple[Item, ...], ...] = ()
@@ -212,12 +212,12 @@ class RProgram:
         most = self.bounds.iterations
         return bool(self.functions) or any(_may_go_on(item, most) for item in self.items)
 
-    def access(self, counter: int) -> Access:
+    def access(self, counter: int) -> Footprint:
         """What a rOperator or, behind them, a decision touches."""
         if counter < len(self.accesses):
             return self.accesses[counter]
         memory = self.decisions[counter - len(self.accesses)]
-        return Access(frozenset((memory,)), frozenset())
+        return Footprint(frozenset((memory,)), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +242,9 @@ def places(program: RProgram) -> tuple[Place, ...]:
     def walk(items: Sequence[Item], regions: tuple[int, ...], own: int) -> Iterator[Place]:
         for item in items:
             match item:
-                case Run(operators):
+                case Series(operators):
                     yield from (Place(number, regions, own) for number in operators)
-                case Repeat(region, _, body) | Block(region, body):
+                case Repeat(region, _, body) | OwnRegion(region, body):
                     yield from walk(body, (*regions, region), own)
                 case While(head, region, decision, body):
                     yield Place(first_decision + decision, (*regions, head), own)
@@ -264,7 +264,7 @@ def places(program: RProgram) -> tuple[Place, ...]:
 def _regions(items: Sequence[Item]) -> Iterator[int]:
     for item in items:
         match item:
-            case Repeat() | Block():
+            case Repeat() | OwnRegion():
                 yield item.region
             case While():
                 yield from (item.head, item.region)

@@ -17,12 +17,12 @@ from tvm_tile.plan.check_plan import require
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.instructions import (
     NO_REGION,
-    Again,
     Await,
     Decide,
     End,
     Enter,
     Instruction,
+    NextTurn,
     Pop,
     Push,
     RunTask,
@@ -58,9 +58,9 @@ def simulate_program(
     """
     tasks = [plan.tasks(operators, number) for number in range(len(operators))]
     tasks += [plan.num_veus] * len(program.decisions)
-    memory = _Memory(program, says, tasks)
+    memory = _Order(program, says, tasks)
     divided = divided_waits(program, waited)
-    run = _Run(program, divided, tasks, memory, says)
+    run = _Interleaving(program, divided, tasks, memory, says)
     veus = [_Veu(own) for own in instructions(program, plan, divided)]
     active = [veu for veu in veus if not run.is_done(veu)]
     while active:
@@ -103,13 +103,13 @@ class _Veu:
     is_stopped: bool = False
 
 
-class _Run:
+class _Interleaving:
     def __init__(
         self,
         program: RProgram,
         waits: DividedWaits,
         tasks: Sequence[int],
-        memory: _Memory,
+        memory: _Order,
         says: Says,
     ) -> None:
         self._program, self._bounds = program, program.bounds
@@ -153,7 +153,7 @@ class _Run:
                 veu.left[region] = trips
                 _enter(veu, region)
                 veu.place = instruction.next
-            case Again(region):
+            case NextTurn(region):
                 _go_around(veu, region, instruction)
             case Push():
                 veu.returns.append((instruction.behind, instruction.otherwise))
@@ -174,7 +174,7 @@ class _Run:
                 veu.place = instruction.next if holds else instruction.otherwise
 
 
-def _go_around(veu: _Veu, region: int, instruction: RunTask | Again) -> None:
+def _go_around(veu: _Veu, region: int, instruction: RunTask | NextTurn) -> None:
     veu.left[region] -= 1
     if veu.left[region]:
         _enter(veu, region)
@@ -186,7 +186,7 @@ def _enter(veu: _Veu, region: int) -> None:
         veu.executions[region] = veu.executions.get(region, 0) + 1
 
 
-class _Memory:
+class _Order:
     """Keeps which executions on the path have ended, and which must have before others begin."""
 
     def __init__(self, program: RProgram, says: Says, tasks: Sequence[int]) -> None:

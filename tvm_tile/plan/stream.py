@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from tvm_tile.device.device import Device
 from tvm_tile.device.times import StreamTimes
-from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator, Step
+from tvm_tile.plan.execution_plan import ExecutionPlan, PlanStep, ROperator
 from tvm_tile.plan.ways import rtask_seconds
 
 
@@ -47,7 +47,7 @@ def stream_seconds(
 
 
 def _longest(
-    operators: tuple[ROperator, ...], plan: ExecutionPlan, step: Step, device: Device
+    operators: tuple[ROperator, ...], plan: ExecutionPlan, step: PlanStep, device: Device
 ) -> float:
     """Seconds of the vEU that works longest in a step, on what is not bound by weights."""
     taken = [0.0] * plan.num_veus

@@ -12,7 +12,7 @@ from tvm_tile.plan.ways import rtask_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Slot:
     """rTasks of one operator that run at the same time on neighbouring vEUs.
 
     Attributes:
@@ -34,7 +34,7 @@ class Span:
 
 def timeline(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device
-) -> tuple[Span, ...]:
+) -> tuple[Slot, ...]:
     """All rTasks of a plan, step by step."""
     flag = flag_seconds(device)
     barrier = device.grid_barrier_latency or 0.0
@@ -42,7 +42,7 @@ def timeline(
     free = [0.0] * plan.num_veus
     visible = [0.0] * len(operators)
     begin = 0.0
-    spans: list[Span] = []
+    spans: list[Slot] = []
     for number, step in enumerate(plan.steps):
         if not plan.uses_flags and number:
             begin = max(free) + barrier
@@ -56,12 +56,12 @@ def timeline(
                 veu = placement.veu(task)
                 start = max(free[veu], begin)
                 free[veu] = start + seconds
-                spans.append(Span(number, operator, veu, 1, start, free[veu]))
+                spans.append(Slot(number, operator, veu, 1, start, free[veu]))
                 visible[operator] = max(visible[operator], free[veu] + flag)
     return tuple(_merged(spans))
 
 
-def _merged(spans: list[Span]) -> Iterator[Span]:
+def _merged(spans: list[Slot]) -> Iterator[Slot]:
     """Neighbours at the same time become one."""
     last = None
     for span in spans:
@@ -75,6 +75,6 @@ def _merged(spans: list[Span]) -> Iterator[Span]:
         yield last
 
 
-def _continues(last: Span, span: Span) -> bool:
+def _continues(last: Slot, span: Slot) -> bool:
     same = last.operator == span.operator and last.begin == span.begin
     return same and last.first_veu + last.num_veus == span.first_veu

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, RTasks, Step
+from tvm_tile.plan.execution_plan import ExecutionPlan, Placement, PlanStep, RTasks
 from tvm_tile.plan.rprogram import (
     WHOLE,
-    Block,
     Branch,
-    Call,
+    Invoke,
     Item,
+    OwnRegion,
     Repeat,
     RProgram,
-    Run,
+    Series,
     While,
     inner,
 )
@@ -60,7 +60,7 @@ def unroll(program: RProgram) -> Unrolled:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class Durations:
     """Seconds of what a program does.
 
     Attributes:
@@ -75,7 +75,7 @@ class Costs:
     turn: float = 0.0
 
 
-def seconds_of(program: RProgram, unrolled: Unrolled, costs: Costs) -> float:
+def seconds_of(program: RProgram, unrolled: Unrolled, costs: Durations) -> float:
     """What a run of a program takes, one thing after another.
 
     A branch is taken one time in two, as far as anybody knows.
@@ -99,7 +99,7 @@ def fold(plan: ExecutionPlan, unrolled: Unrolled) -> ExecutionPlan:
             for placement in step.placements
             if placement.tasks.operator in numbers
         )
-        steps += [Step(own)] if own else []
+        steps += [PlanStep(own)] if own else []
     return replace(
         plan,
         chosen=tuple(plan.chosen[position] for position in unrolled.kept),
@@ -125,7 +125,7 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
     line: list[int] = []
     for item in items:
         match item:
-            case Run(operators):
+            case Series(operators):
                 line += operators
             case Repeat(_, trips, body):
                 line += _line(body, iterations) * min(trips, iterations)
@@ -137,12 +137,12 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
     return line
 
 
-def _seconds(item: Item, iterations: int, costs: Costs) -> float:
+def _seconds(item: Item, iterations: int, costs: Durations) -> float:
     def total(items: Sequence[Item]) -> float:
         return sum(_seconds(one, iterations, costs) for one in items)
 
     match item:
-        case Run(numbers):
+        case Series(numbers):
             return sum(costs.operators[number] for number in numbers)
         case Branch(_, _, then, _, otherwise, turn_of):
             # One that is but every second iteration of a loop is taken as often as that goes on.
@@ -152,7 +152,7 @@ def _seconds(item: Item, iterations: int, costs: Costs) -> float:
             return trips * (2 * costs.turn + total(body))
         case While(_, _, _, body):
             return iterations * (2 * costs.turn + costs.decision + total(body))
-        case Block(_, body):
+        case OwnRegion(_, body):
             return total(body)
-        case Call():
+        case Invoke():
             return 0.0

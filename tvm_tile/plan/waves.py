@@ -43,7 +43,7 @@ def form_steps(
         dependences: of each operator, those it reads from; all have lower numbers.
         step_seconds: what each step costs beside its operators.
     """
-    waves = _Waves(fits, kinds, dependences, step_seconds)
+    waves = _Forming(fits, kinds, dependences, step_seconds)
     for _ in range(_SWEEPS):
         moved = [waves.move(number, late=True) for number in reversed(range(len(kinds)))]
         moved += [waves.move(number, late=False) for number in range(len(kinds))]
@@ -53,7 +53,7 @@ def form_steps(
     return np.unique(waves.steps, return_inverse=True)[1].astype(np.int64)
 
 
-class _Waves:
+class _Forming:
     """Steps while they are formed, and what each takes at every point of the grid."""
 
     def __init__(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tvm_tile.runtime.drivers.timing import Timing
 from tvm_tile.runtime.entries import CompiledEntries, load
-from tvm_tile.runtime.held import Held
+from tvm_tile.runtime.held import HeldMemory
 from tvm_tile.runtime.model import CompiledModel
-from tvm_tile.runtime.timing import Timing
 
-__all__ = ["CompiledEntries", "CompiledModel", "Held", "Timing", "load"]
+__all__ = ["CompiledEntries", "CompiledModel", "HeldMemory", "Timing", "load"]

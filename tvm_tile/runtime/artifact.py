@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from tvm_tile import compat
 from tvm_tile.errors import SavedModelError
+from tvm_tile.files.whole_file import open_regular, replacing
 from tvm_tile.runtime.manifest import (
     CODE,
     FORMAT_VERSION,
@@ -30,7 +31,6 @@ from tvm_tile.runtime.manifest import (
     parse_manifest,
 )
 from tvm_tile.runtime.signing import is_signed, make_signature
-from tvm_tile.whole_file import open_regular, replacing
 
 _MANIFEST = "manifest.json"
 _STORED = (".bin", ".bc", *filter(None, CODE.values()))

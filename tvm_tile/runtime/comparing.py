@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from tvm_tile.errors import InputError
-from tvm_tile.plan.comparison import Comparison, compare_profiles, compare_reports
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Comparison, Profile, Report, compare_profiles, compare_reports
 from tvm_tile.runtime.model import CompiledModel
 
 Compared = CompiledModel | Profile | Report

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_tile.errors import BoundError
-from tvm_tile.foreign_errors import let_errors_through
 from tvm_tile.plan.rprogram import Stop
 from tvm_tile.registered import REQUIRE_ENDED, register_function
+from tvm_tile.registered.errors import let_errors_through
 
 
 def register_require_ended() -> None:

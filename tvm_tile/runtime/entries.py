@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError, SavedModelError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.graph.signature import State
-from tvm_tile.plan.detail import Detail, Sort
+from tvm_tile.report.detail import Detail, Sort
 from tvm_tile.runtime import artifact
-from tvm_tile.runtime.held import Held
+from tvm_tile.runtime.held import HeldMemory
 from tvm_tile.runtime.manifest import WHOLE, SavedModel
 from tvm_tile.runtime.model import CompiledModel
 from tvm_tile.runtime.state import Kept, ModelState
@@ -29,14 +29,14 @@ class CompiledEntries(Mapping[str, CompiledModel]):
         held: what they have on their device.
     """
 
-    def __init__(self, models: Mapping[str, CompiledModel], held: Held) -> None:
+    def __init__(self, models: Mapping[str, CompiledModel], held: HeldMemory) -> None:
         self._models = dict(models)
         self._held = held
 
     @classmethod
     def load(cls, path: str | Path, *, key: str | Path | None = None) -> CompiledEntries:
         """Load what :meth:`save` wrote; args and errors are those of :func:`tvm_tile.load`."""
-        held = Held()
+        held = HeldMemory()
         models = _read(path, key, held)
         if WHOLE in models:
             raise SavedModelError(
@@ -120,7 +120,7 @@ def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
             the installed ones, or not signed with the other half of ``key``; or it holds several
             entries, for which there is :meth:`CompiledEntries.load`.
     """
-    models = _read(path, key, Held())
+    models = _read(path, key, HeldMemory())
     if WHOLE not in models:
         raise SavedModelError(
             "a saved model of one entry",
@@ -130,7 +130,7 @@ def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
     return models[WHOLE]
 
 
-def _read(path: str | Path, key: str | Path | None, held: Held) -> dict[str, CompiledModel]:
+def _read(path: str | Path, key: str | Path | None, held: HeldMemory) -> dict[str, CompiledModel]:
     if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise SavedModelError("a saved model is given by its path", repr(path), "pass the path")
     saved = artifact.read(Path(path), key)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from tvm_tile.build.program import Program
-from tvm_tile.page.content import Content
-from tvm_tile.plan.detail import Detail, Sort
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import Report
+from tvm_tile.files.whole_file import replacing
+from tvm_tile.report.detail import Detail, Sort
+from tvm_tile.report.page.content import Content
+from tvm_tile.report.shown import Profile, Report
+from tvm_tile.report.verification import Verification
 from tvm_tile.runtime.sources import record_of, sources_of
-from tvm_tile.whole_file import replacing
 
-if TYPE_CHECKING:
-    from tvm_tile.verify import Verification, Verifier
+
+class ModelVerifier(Protocol):
+    """What compares a compiled model with the one that it was compiled from."""
+
+    def scripts(self) -> Mapping[str, str]:
+        """The TensorIR of the kernels, by their names."""
+
+    def __call__(self, compiled: Any, inputs: Sequence[Any] | None = None) -> Verification:
+        """Compare a :class:`~tvm_tile.runtime.CompiledModel`, which has a method for that."""
 
 
 class Explained:
@@ -28,7 +36,7 @@ class Explained:
     """
 
     def __init__(
-        self, program: Program, device_name: str, report: Report, verifier: Verifier | None
+        self, program: Program, device_name: str, report: Report, verifier: ModelVerifier | None
     ) -> None:
         self.program = program
         self.device_name = device_name
@@ -57,7 +65,7 @@ class Explained:
         Raises:
             OSError: the folder cannot be written.
         """
-        from tvm_tile.page.html import render  # models run without a library for templates
+        from tvm_tile.report.page.html import render  # models run without a library for templates
 
         scripts = None if self._verifier is None else self._verifier.scripts()
         verified = None if self._verified is None else self._verified.for_page()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.graph.signature import Signature
 
 

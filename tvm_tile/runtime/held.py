@@ -13,7 +13,7 @@ from tvm_tile.graph.signature import State
 from tvm_tile.runtime.arrays import numpy_dtype
 
 
-class Held:
+class HeldMemory:
     """The memory of models that were compiled together, or of one.
 
     Constants and state are copied to the device when the first model needs them, and once.

@@ -14,21 +14,21 @@ from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceError, UnknownDeviceError
 from tvm_tile.graph.signature import Signature, State
 from tvm_tile.runtime.arrays import as_tvm, is_torch
-from tvm_tile.runtime.cupti import load_cupti
-from tvm_tile.runtime.emulate import attach_emulated
+from tvm_tile.runtime.drivers.cupti import load_cupti
+from tvm_tile.runtime.drivers.emulate import attach_emulated
+from tvm_tile.runtime.drivers.hip_device import HipDevice, find_hip_device
+from tvm_tile.runtime.drivers.timing import Timing, time_function
+from tvm_tile.runtime.drivers.tracing import HostClock, Run, Watcher
 from tvm_tile.runtime.ended import register_require_ended
-from tvm_tile.runtime.held import Held
-from tvm_tile.runtime.hip_device import HipDevice, find_hip_device
-from tvm_tile.runtime.timing import Timing, time_function
-from tvm_tile.runtime.tracing import HostClock, Run, Tracer
-from tvm_tile.runtime.weights import Weights
+from tvm_tile.runtime.held import HeldMemory
+from tvm_tile.runtime.weights import PlacedWeights
 
 # Host code, and what must live as long.
 _Host = tuple[Any, tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedProgram:
     """A program in memory.
 
     Attributes:
@@ -48,7 +48,7 @@ class Loaded:
     keep_alive: tuple[object, ...]
     hip: HipDevice | None
     inputs: int
-    weights: Weights | None
+    weights: PlacedWeights | None
     state: tuple[Any, ...]
 
     def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
@@ -75,7 +75,7 @@ class Loaded:
         return time_function(self.machine, self.device, self.arguments(tensors), repeats)
 
     @property
-    def tracer(self) -> Tracer:
+    def tracer(self) -> Watcher:
         """What tells when its kernels run.
 
         Raises:
@@ -114,9 +114,9 @@ def load_program(
     program: Program,
     device_name: str,
     inputs: Sequence[Signature] = (),
-    held: Held | None = None,
+    held: HeldMemory | None = None,
     state: Sequence[State] = (),
-) -> Loaded:
+) -> LoadedProgram:
     """Load a model's program onto the device that is present.
 
     Args:
@@ -142,14 +142,14 @@ def load_program(
     with nullcontext() if hip is None else hip.guard():
         # The memory of an AMD GPU is pooled by HipMemory, not by TVM.
         machine = compat.make_virtual_machine(machine_module, device, pooled=hip is None)
-        held = held or Held()
+        held = held or HeldMemory()
         constants = held.constants(program.constants, device)
         kept = held.state(state, device)
     others = len(inputs) - program.weights
     has_any = program.weights or program.constants
     fixed = [*kept, *constants]
-    weights = Weights(inputs[others:], device, fixed) if has_any else None
-    return Loaded(machine, machine["main"], device, launchers, hip, others, weights, kept)
+    weights = PlacedWeights(inputs[others:], device, fixed) if has_any else None
+    return LoadedProgram(machine, machine["main"], device, launchers, hip, others, weights, kept)
 
 
 def load_functions(program: Program, device_name: str) -> LoadedFunctions:

@@ -13,9 +13,9 @@ from typing import Any
 from tvm_tile import compat
 from tvm_tile._version import __version__
 from tvm_tile.build.program import Constant, Kernel, Program
+from tvm_tile.files.json_data import revived
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature, State
-from tvm_tile.plan.json_data import revived
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Report
 from tvm_tile.runtime import extents
 from tvm_tile.runtime.arrays import numpy_dtype
 
@@ -71,7 +71,7 @@ class ConstantEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RawEntry:
     """An entry of the model; the report is JSON within JSON.
 
     Its constants are positions among those of the whole model.
@@ -101,7 +101,7 @@ class Manifest:
     language: str
     arch: str
     constants: tuple[ConstantEntry, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[RawEntry, ...]
     members: Mapping[str, Member]
     tvm_tile: str = ""
 
@@ -189,9 +189,9 @@ def manifest_text(model: SavedModel, members: Mapping[str, bytes | memoryview]) 
     return json.dumps(asdict(manifest), indent=1).encode()
 
 
-def _entry(name: str, saved: SavedEntry, places: Mapping[Constant, int]) -> Entry:
+def _entry(name: str, saved: SavedEntry, places: Mapping[Constant, int]) -> RawEntry:
     program, effects = saved.program, saved.effects
-    return Entry(
+    return RawEntry(
         name=name,
         inputs=saved.inputs,
         outputs=saved.outputs,
@@ -257,7 +257,7 @@ def _is_tensor(shape: tuple[int, ...], dtype: str) -> bool:
     return is_shape and _DTYPE.fullmatch(dtype) is not None
 
 
-def _problems_of(entry: Entry) -> Iterator[str]:
+def _problems_of(entry: RawEntry) -> Iterator[str]:
     state = [one.signature for one in entry.state]
     for signature in (*entry.inputs, *entry.outputs, *state):
         if not _is_tensor(signature.shape, signature.dtype):
@@ -331,7 +331,7 @@ def _within(members: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
 
 
 def _assembled(
-    manifest: Manifest, entry: Entry, members: Mapping[str, bytes], constants: Sequence[Constant]
+    manifest: Manifest, entry: RawEntry, members: Mapping[str, bytes], constants: Sequence[Constant]
 ) -> SavedEntry:
     code = CODE[manifest.language]
     kernels = tuple(

@@ -9,30 +9,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm_tile.build.program import Program
 from tvm_tile.errors import BoundError, DeviceError, InputError, RunError, TileError
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
-from tvm_tile.plan.profile import Profile
-from tvm_tile.plan.report import Report
+from tvm_tile.report.shown import Profile, Report
+from tvm_tile.report.verification import Verification
 from tvm_tile.runtime import artifact
 from tvm_tile.runtime.arrays import ArrayKind, check_input, own_torch, ready_torch
 from tvm_tile.runtime.copies import clone, copy_into
-from tvm_tile.runtime.explained import Explained
+from tvm_tile.runtime.drivers.timing import Timing
+from tvm_tile.runtime.explained import Explained, ModelVerifier
 from tvm_tile.runtime.extents import Graphed, KnownCalls
 from tvm_tile.runtime.given import check_repeats, in_order
 from tvm_tile.runtime.handing_over import on_device, returned, write_back
-from tvm_tile.runtime.held import Held
-from tvm_tile.runtime.launch import Loaded, load_program
+from tvm_tile.runtime.held import HeldMemory
+from tvm_tile.runtime.launch import LoadedProgram, load_program
 from tvm_tile.runtime.manifest import WHOLE, SavedEntry, SavedModel
 from tvm_tile.runtime.random_inputs import Extents, random_inputs_at
 from tvm_tile.runtime.stamps import watch_veus
 from tvm_tile.runtime.state import Kept, ModelState, check_written
-from tvm_tile.runtime.timing import Timing
-
-if TYPE_CHECKING:
-    from tvm_tile.verify import Verification, Verifier
 
 
 class CompiledModel(Explained):
@@ -60,9 +57,9 @@ class CompiledModel(Explained):
         inputs: tuple[Signature, ...],
         outputs: tuple[Signature, ...],
         report: Report,
-        verifier: Verifier | None = None,
+        verifier: ModelVerifier | None = None,
         effects: Effects = NO_EFFECTS,
-        held: Held | None = None,
+        held: HeldMemory | None = None,
     ) -> None:
         super().__init__(program, device_name, report, verifier)
         self.inputs = inputs
@@ -71,9 +68,9 @@ class CompiledModel(Explained):
         self._copied = frozenset(program.copied_outputs)
         self._is_open = any(signature.open_axes for signature in inputs)
         self._graphed, self._calls = Graphed(), KnownCalls(inputs)
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedProgram | None = None
         self._kept: Kept | None = None
-        self._held = held or Held()
+        self._held = held or HeldMemory()
         self._process = os.getpid()
 
     def __call__(self, *args: Any, **by_name: Any) -> Any:
@@ -322,16 +319,16 @@ class CompiledModel(Explained):
         # A thread that stayed behind may have held the lock.
         self._held.lock, self._process = threading.Lock(), os.getpid()
 
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedProgram:
         """The program in memory, loaded when first needed: within :meth:`running`."""
         if self._loaded is None:
             self._loaded = self._load(self.program)
         return self._loaded
 
-    def _load(self, program: Program) -> Loaded:
+    def _load(self, program: Program) -> LoadedProgram:
         return load_program(program, self.device_name, self.inputs, self._held, self.effects.state)
 
-    def _loaded_for(self, values: tuple[Any, ...]) -> Loaded:
+    def _loaded_for(self, values: tuple[Any, ...]) -> LoadedProgram:
         """The program in memory for a call; anew where it has graphs for too many extents."""
         if self._is_open and not self._graphed.has_room(self._calls.shapes_of(values)):
             loaded = self.loaded()
@@ -342,7 +339,7 @@ class CompiledModel(Explained):
     @contextmanager
     def _placed(
         self, args: tuple[Any, ...], by_name: dict[str, Any], extents: Extents | None
-    ) -> Iterator[tuple[Loaded, list[Any]]]:
+    ) -> Iterator[tuple[LoadedProgram, list[Any]]]:
         """The program, and inputs on its device; what runs then leaves inputs and state alone."""
         if extents is not None or not (args or by_name):
             args = (*random_inputs_at(self.inputs, extents or {}, (*args, *by_name)),)
@@ -362,7 +359,7 @@ class CompiledModel(Explained):
                 finally:
                     kept.restore(before)
 
-    def _keep(self, loaded: Loaded) -> Kept:
+    def _keep(self, loaded: LoadedProgram) -> Kept:
         """The state's tensors, made when first needed."""
         if self._kept is None:
             self._kept = Kept(loaded, self.effects.state, self._held)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.errors import SavedModelError
-from tvm_tile.whole_file import read_regular
+from tvm_tile.files.whole_file import read_regular
 
 # So that a signature of something else, made with the same key, is none of a model.
 _CONTEXT = b"tvm_tile saved model\0"

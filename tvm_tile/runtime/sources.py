@@ -8,9 +8,9 @@ from tvm_tile.build.cubin import instructions
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device import Device, find_device
 from tvm_tile.errors import UnknownDeviceError
-from tvm_tile.page.content import SourceText
-from tvm_tile.plan.report import Report
-from tvm_tile.plan.symbols import function_of
+from tvm_tile.report.page.content import SourceText
+from tvm_tile.report.shown import Report
+from tvm_tile.report.symbols import function_of
 
 _LANGUAGES = {"cuda": "CUDA", "rocm": "HIP", "opencl": "OpenCL"}
 

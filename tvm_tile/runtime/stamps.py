@@ -10,18 +10,18 @@ from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.marks import WORDS, is_marked, stamping
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.errors import ProfileError
-from tvm_tile.plan.persistent_report import PersistentReport
 from tvm_tile.plan.records import recorded_tasks
-from tvm_tile.plan.symbols import schedule_of
-from tvm_tile.plan.veu_times import VeuTimes, veu_times
-from tvm_tile.runtime.launch import Loaded
-from tvm_tile.runtime.timing import WARM_UP_CALLS
+from tvm_tile.report.persistent_report import PersistentReport
+from tvm_tile.report.symbols import schedule_of
+from tvm_tile.report.veu_times import VeuTimes, veu_times
+from tvm_tile.runtime.drivers.timing import WARM_UP_CALLS
+from tvm_tile.runtime.launch import LoadedProgram
 
 
 def watch_veus(
     program: Program,
     plans: Sequence[PersistentReport],
-    load: Callable[[Program], Loaded],
+    load: Callable[[Program], LoadedProgram],
     tensors: Sequence[Any],
 ) -> tuple[VeuTimes, ...]:
     """When each rTask ran in the last of a few runs.

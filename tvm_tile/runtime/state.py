@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import InputError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.graph.signature import Signature, State, dense_bytes
 from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input
-from tvm_tile.runtime.held import Held, initial_array
-from tvm_tile.runtime.launch import Loaded
+from tvm_tile.runtime.held import HeldMemory, initial_array
+from tvm_tile.runtime.launch import LoadedProgram
 
 
 class Kept:
@@ -24,7 +24,7 @@ class Kept:
         held: where models have their tensors.
     """
 
-    def __init__(self, loaded: Loaded, state: Sequence[State], held: Held) -> None:
+    def __init__(self, loaded: LoadedProgram, state: Sequence[State], held: HeldMemory) -> None:
         self.loaded = loaded
         self.state = tuple(state)
         self.tensors = held.state(self.state, loaded.device)

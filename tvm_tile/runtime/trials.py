@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tvm_tile.build.program import Program
-from tvm_tile.plan.trial import Trial
+from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.runtime.drivers.timing import summarize
 from tvm_tile.runtime.launch import load_functions
-from tvm_tile.runtime.timing import summarize
 
 # Several times the largest second-level cache there is: each run finds its inputs in memory, as
 # the cost model assumes and the benchmark measures.

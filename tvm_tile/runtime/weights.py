@@ -16,15 +16,15 @@ LOG = logging.getLogger(__name__)
 _MOST_PLACES = 128
 
 
-class Weights:
+class PlacedWeights:
     """A program's weights at each of its calls.
 
     ``main`` takes them as one tuple, together with the number of the place where they lie, and the
-    virtual machine captures graphs once for each number (:mod:`tvm_tile.passes.pass_weights`).
-    Weights of PyTorch's are read where they are: as long as all of them lie where they lay at some
-    call before, that call's graphs are right, whatever has been written into them meanwhile. No
-    memory is kept: a tensor that is gone may have left its address to another, which is then
-    compared like any.
+    virtual machine captures graphs once for each number
+    (:mod:`tvm_tile.passes.state.pass_weights`). Weights of PyTorch's are read where they are: as
+    long as all of them lie where they lay at some call before, that call's graphs are right,
+    whatever has been written into them meanwhile. No memory is kept: a tensor that is gone may have
+    left its address to another, which is then compared like any.
 
     Behind them the tuple holds the model's state and the program's constants, which lie at one
     place for good.

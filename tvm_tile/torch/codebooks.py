@@ -52,7 +52,7 @@ class Codebook(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Integers:
+class IntegerCodes:
     """Equal steps: a number is ``(code - zero point) * scale``.
 
     Attributes:
@@ -100,7 +100,7 @@ class Integers:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class TableCodes:
     """Numbers of a table, which ascend from -1 to 1: a number is ``entries[code] * scale``."""
 
     entries: tuple[float, ...]
@@ -140,7 +140,7 @@ def _divisors(scales: Tensor) -> Tensor:
     return torch.where(wide == 0, torch.inf, wide)
 
 
-NF4 = Entries(
+NF4 = TableCodes(
     (
         -1.0,
         -0.6961928009986877,
@@ -163,8 +163,8 @@ NF4 = Entries(
 """Quantiles of the normal distribution, as bitsandbytes has them."""
 
 CODEBOOKS: dict[tuple[str, bool], Codebook] = {
-    **{(f"int{bits}", True): Integers(bits, has_zeros=False) for bits in (2, 4, 8)},
-    **{(f"int{bits}", False): Integers(bits, has_zeros=True) for bits in (2, 4, 8)},
+    **{(f"int{bits}", True): IntegerCodes(bits, has_zeros=False) for bits in (2, 4, 8)},
+    **{(f"int{bits}", False): IntegerCodes(bits, has_zeros=True) for bits in (2, 4, 8)},
     ("nf4", True): NF4,
 }
 """Name of codes, and whether they are symmetric."""

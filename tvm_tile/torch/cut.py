@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from tvm_tile.torch.stages import Step, stages
+from tvm_tile.torch.stages import GraphStep, stages
 from tvm_tile.torch.support import is_item, is_view, why_eager
 
 _NO_INPUT = "a constant that nothing compiled needs"
@@ -116,9 +116,9 @@ def _ordered(graph: fx.Graph, whole: Cut, weights: Collection[fx.Node]) -> Cut:
     return Cut(tuple(order), whole.views, {**whole.eager, **constants})
 
 
-def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[Step]:
+def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[GraphStep]:
     at = {maker: position for position, maker in enumerate(makers)}
-    steps: list[Step] = []
+    steps: list[GraphStep] = []
     given: set[fx.Node] = set()  # makers that take an input, or what was made of one
     last: tuple[int, ...] = ()  # the last that drew random numbers: these keep their order
     for position, maker in enumerate(makers):
@@ -127,12 +127,12 @@ def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[Step]:
         if any(source not in at or source in given for source in sources):
             given.add(maker)
         if maker not in whole.eager:
-            steps.append(Step(needs, True, maker not in given))
+            steps.append(GraphStep(needs, True, maker not in given))
             continue
         given.add(maker)
         if maker.is_impure():
             needs, last = (*needs, *last), (position,)
-        steps.append(Step(needs, False))
+        steps.append(GraphStep(needs, False))
     return steps
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tvm_tile.arguments import check_flag
-from tvm_tile.closest import did_you_mean
 from tvm_tile.device import Device
 from tvm_tile.device.detect import detect_device, resolve_device
 from tvm_tile.errors import OptionError, TileError
+from tvm_tile.errors.arguments import check_flag
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.options import Options
 
 LOG = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tvm_tile.arguments import check_count, check_flag
 from tvm_tile.errors import ModelError, OptionError
+from tvm_tile.errors.arguments import check_count, check_flag
 from tvm_tile.torch.codebooks import CODEBOOKS, Codebook
 from tvm_tile.torch.coded_linear import CodedLinear, CodedMatrix
 

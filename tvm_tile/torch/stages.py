@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GraphStep:
     """One operator of a graph, known by its position in program order.
 
     Attributes:
@@ -21,7 +21,7 @@ class Step:
     is_source: bool = False
 
 
-def stages(steps: Sequence[Step]) -> tuple[int, ...]:
+def stages(steps: Sequence[GraphStep]) -> tuple[int, ...]:
     """The stage of each step: odd ones are compiled, each as one program, even ones are not.
 
     Stages run one after another, each as early as what it needs allows. So a step that is compiled

@@ -8,17 +8,12 @@ from the types and from how many numbers are added up; where an output is ill-co
 how much the reference itself moves with its inputs.
 """
 
-from tvm_tile.verify.compare import Comparison, compare, tolerance
+from tvm_tile.verify.compare import compare, tolerance
 from tvm_tile.verify.kernels import Kernels
 from tvm_tile.verify.model import Verifier
-from tvm_tile.verify.report import KernelCheck, OutputCheck, Verification
 
 __all__ = [
-    "Comparison",
-    "KernelCheck",
     "Kernels",
-    "OutputCheck",
-    "Verification",
     "Verifier",
     "compare",
     "tolerance",

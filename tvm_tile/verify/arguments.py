@@ -11,14 +11,14 @@ import numpy as np
 from tvm import tirx
 
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.passes.unify import at_point
+from tvm_tile.passes.open.unify import at_point
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Argument, Array, is_float
 from tvm_tile.verify.uses import FEW, Uses
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class FunctionInput:
     """A tensor that a function takes, or the value of an open extent.
 
     Attributes:
@@ -40,7 +40,7 @@ class Parameter:
 
 def parameters(
     func: tirx.PrimFunc, in_place: Collection[int] = (), extents: Mapping[str, int] | None = None
-) -> tuple[Parameter, ...]:
+) -> tuple[FunctionInput, ...]:
     """The parameters of an unscheduled function, in order.
 
     Args:
@@ -54,14 +54,14 @@ def parameters(
     for position, param in enumerate(func.params):
         if not is_tensor(param):
             name, own = str(param.name), values[str(param.name)]
-            found.append(Parameter(name, (), np.dtype(np.int64), None, False, False, own))
+            found.append(FunctionInput(name, (), np.dtype(np.int64), None, False, False, own))
             continue
         shape = tuple(_value(extent, values) for extent in param.ty.shape)
         dtype = numpy_dtype(str(param.ty.dtype))
         assert dtype is not None, param.ty.dtype
         is_output = position not in in_place and param in uses.written
         below, divides = uses.below.get(param), param in uses.divisors
-        found.append(Parameter(str(param.name), shape, dtype, below, divides, is_output))
+        found.append(FunctionInput(str(param.name), shape, dtype, below, divides, is_output))
     return tuple(found)
 
 
@@ -82,7 +82,7 @@ def _value(extent: Any, values: Mapping[str, int]) -> int:
     return int(at_point(extent, used, tuple(values[str(var.name)] for var in used)))
 
 
-def drawn(own: Parameter, rng: np.random.Generator, *, positive: bool = False) -> Argument:
+def drawn(own: FunctionInput, rng: np.random.Generator, *, positive: bool = False) -> Argument:
     """Random values of a parameter; an open extent as it is.
 
     Args:

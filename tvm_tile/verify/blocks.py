@@ -20,7 +20,7 @@ from tvm_tile.graph.expression import is_load_of, loads_of
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Argument, Array, is_float
-from tvm_tile.verify.expressions import NotEvaluatedError, Scope
+from tvm_tile.verify.expressions import Known, NotEvaluatedError
 
 _AT_ONCE = 1 << 24  # numbers of an intermediate tensor
 _MOST_STEPS = 1 << 14  # of a reduction that is none of NumPy's
@@ -42,7 +42,7 @@ def evaluated(func: tirx.PrimFunc, arguments: Sequence[Argument]) -> list[Array]
     tensors: dict[Any, Array] = {
         param: array for param, array in zip(func.params, given, strict=True) if is_tensor(param)
     }
-    scope = Scope(tensors, values, {}, 0)
+    scope = Known(tensors, values, {}, 0)
     body = func.body
     if isinstance(body, SBlockRealize) and body.block.name_hint == "root":
         for buffer in body.block.alloc_buffers:
@@ -90,7 +90,7 @@ def _is_one(expr: Any) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == 1
 
 
-def _run(block: SBlock, scope: Scope) -> None:
+def _run(block: SBlock, scope: Known) -> None:
     """Run a block, in parts where its values are too many for one."""
     axes = list(block.iter_vars)
     extents = [int(scope(own.dom.extent)) for own in axes]
@@ -121,7 +121,7 @@ def _run(block: SBlock, scope: Scope) -> None:
             _step_through(block, own, [n for n, is_sum in enumerate(summed) if is_sum], parts)
 
 
-def _at(scope: Scope, variables: Sequence[Any], parts: Sequence[slice]) -> Scope:
+def _at(scope: Known, variables: Sequence[Any], parts: Sequence[slice]) -> Known:
     """A scope with the values of a block's variables."""
     rank = len(variables)
     values = dict(scope.values)
@@ -132,7 +132,7 @@ def _at(scope: Scope, variables: Sequence[Any], parts: Sequence[slice]) -> Scope
     runs = {
         var: (axis, part) for axis, (var, part) in enumerate(zip(variables, parts, strict=True))
     }
-    return Scope(scope.tensors, values, runs, rank)
+    return Known(scope.tensors, values, runs, rank)
 
 
 def _size(expr: Any, sizes: Mapping[Any, int]) -> int:
@@ -142,7 +142,7 @@ def _size(expr: Any, sizes: Mapping[Any, int]) -> int:
     return math.prod(sizes[v] for v in set(tirx.analysis.undefined_vars(expr)) if v in sizes)
 
 
-def _execute(statement: Any, scope: Scope) -> None:
+def _execute(statement: Any, scope: Known) -> None:
     """Run a statement that stores, for all places."""
     if isinstance(statement, tirx.SeqStmt):
         for part in statement:
@@ -155,7 +155,7 @@ def _execute(statement: Any, scope: Scope) -> None:
         raise NotEvaluatedError(f"a {type(statement).__name__} in a block")
 
 
-def _store(scope: Scope, store: tirx.BufferStore, values: Array) -> None:
+def _store(scope: Known, store: tirx.BufferStore, values: Array) -> None:
     tensor = scope.tensor(store.buffer)
     own = scope.view(store.buffer, store.indices)
     if own is not None and own.size >= values.size:
@@ -195,7 +195,7 @@ def _factors(block: SBlock) -> tuple[Any, ...] | None:
     return (term.a, term.b) if isinstance(term, tirx.Mul) else (term,)
 
 
-def _sum_up(block: SBlock, scope: Scope, summed: Sequence[bool], factors: Sequence[Any]) -> None:
+def _sum_up(block: SBlock, scope: Known, summed: Sequence[bool], factors: Sequence[Any]) -> None:
     """Store sums of products, as products of matrices."""
     dtype = scope.tensor(block.body.buffer).dtype
     wide: np.dtype[Any] = np.dtype(np.float64)
@@ -251,7 +251,7 @@ def _multiplied(a: Array, b: Array, summed: Sequence[bool]) -> Array:
     return product.transpose(np.argsort([*batch, *left, *right, *depth]))
 
 
-def _reduce(block: SBlock, scope: Scope, summed: Sequence[bool]) -> bool:
+def _reduce(block: SBlock, scope: Known, summed: Sequence[bool]) -> bool:
     """Store maxima, minima or products; whether the block's are such."""
     found = _terms(block)
     if found is None or found[0] not in _REDUCTIONS:
@@ -274,7 +274,7 @@ def _reduce(block: SBlock, scope: Scope, summed: Sequence[bool]) -> bool:
     return True
 
 
-def _step_through(block: SBlock, scope: Scope, axes: Sequence[int], parts: Sequence[slice]) -> None:
+def _step_through(block: SBlock, scope: Known, axes: Sequence[int], parts: Sequence[slice]) -> None:
     """Run a reduction step by step, in each for all places."""
     variables = [own.var for own in block.iter_vars]
     steps = math.prod(parts[axis].stop for axis in axes)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from tvm_tile.report.verification import Difference
 
 Array = np.ndarray[Any, Any]
 Argument = Array | int
@@ -27,29 +28,6 @@ _ROUNDINGS = 16.0  # of an element behind its sum; functions such as exp take so
 _SPREADS = 32.0  # how much farther than the references from each other
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How an output compares with what was wanted.
-
-    Attributes:
-        error: the largest difference, relative to the element and the output's mean size; infinite
-            where NaN, an infinity or a number stands in another's place.
-        wrong: elements beyond what rounding allows.
-        size: all elements.
-        example: one that is wrong, in words; empty where none is.
-    """
-
-    error: float
-    wrong: int
-    size: int
-    example: str = ""
-
-    @property
-    def is_right(self) -> bool:
-        """Whether every element is."""
-        return not self.wrong
-
-
 def tolerance(dtype: str, depth: int, sums: str = "float32") -> float:
     """What rounding may make of a result of about 1.
 
@@ -64,7 +42,7 @@ def tolerance(dtype: str, depth: int, sums: str = "float32") -> float:
     return _ROUNDINGS * own + 8 * added * math.sqrt(max(1, depth))
 
 
-def compare(got: Array, wanted: Array, allowed: float, others: Sequence[Array] = ()) -> Comparison:
+def compare(got: Array, wanted: Array, allowed: float, others: Sequence[Array] = ()) -> Difference:
     """Compare an output with a reference, element by element.
 
     Args:
@@ -117,9 +95,9 @@ def _mean(array: Array, where: Array) -> float:
     return float(np.minimum(array, 1e30)[where].sum() / count) if count else 0.0
 
 
-def _comparison(wrong: Array, error: float, got: Array, wanted: Array) -> Comparison:
+def _comparison(wrong: Array, error: float, got: Array, wanted: Array) -> Difference:
     if not wrong.any():
-        return Comparison(error, 0, wrong.size)
+        return Difference(error, 0, wrong.size)
     at = tuple(int(index) for index in np.argwhere(wrong)[0])
     example = f"at {list(at)} {got[at]!s} instead of {wanted[at]!s}"
-    return Comparison(error, int(wrong.sum()), wrong.size, example)
+    return Difference(error, int(wrong.sum()), wrong.size, example)

@@ -25,7 +25,7 @@ class NotEvaluatedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class Known:
     """What is known where an expression stands.
 
     Attributes:

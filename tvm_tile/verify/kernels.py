@@ -18,25 +18,25 @@ from tvm_tile.errors import VerificationError
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.open_extents import Symbol, far, top, variable
 from tvm_tile.passes import STATEMENTS, given_name
-from tvm_tile.plan.report import KernelReport
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.verification import Difference, KernelCheck
 from tvm_tile.runtime.launch import load_functions
 from tvm_tile.schedule.open_copy import OPEN_COPY
 from tvm_tile.verify.arguments import (
-    Parameter,
+    FunctionInput,
     drawn,
     moved,
     open_variables,
     parameters,
     poison,
 )
-from tvm_tile.verify.compare import Argument, Array, Comparison, compare, is_float, tolerance
+from tvm_tile.verify.compare import Argument, Array, compare, is_float, tolerance
 from tvm_tile.verify.model_inputs import places_in
 from tvm_tile.verify.reference import NoReferenceError, References
-from tvm_tile.verify.report import KernelCheck
 
 _GUARD = 256  # elements behind each tensor, which must stay as they are
-_NOTHING = Comparison(0.0, 0, 0)
-_OVERWRITTEN = Comparison(np.inf, 1, 1, "memory behind the end of an output was written")
+_NOTHING = Difference(0.0, 0, 0)
+_OVERWRITTEN = Difference(np.inf, 1, 1, "memory behind the end of an output was written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +176,13 @@ class _Case:
     """
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FunctionInput, ...]
     references: References
     is_whole: bool
 
     def compared(
-        self, loaded: Any, whole: Sequence[Parameter], depth: int, sums: str
-    ) -> tuple[Comparison, float]:
+        self, loaded: Any, whole: Sequence[FunctionInput], depth: int, sums: str
+    ) -> tuple[Difference, float]:
         """The worst of its outputs, and what is allowed there."""
         rng = np.random.default_rng(0)
         given, wanted = self._drawn(rng)
@@ -224,7 +224,7 @@ class _Case:
     def _moved(self, given: Sequence[Argument], rng: np.random.Generator) -> list[Argument]:
         return [a if isinstance(a, int) else moved(a, rng) for a in given]
 
-    def _filled(self, own: Parameter, rng: np.random.Generator, *, positive: bool) -> Argument:
+    def _filled(self, own: FunctionInput, rng: np.random.Generator, *, positive: bool) -> Argument:
         if own.is_output:
             return np.full(own.shape, poison(own.dtype), own.dtype)
         return drawn(own, rng, positive=positive)

@@ -15,14 +15,14 @@ from tvm_tile.build.dispatch import script_of
 from tvm_tile.errors import InputError
 from tvm_tile.graph.open_extents import far, top
 from tvm_tile.graph.signature import Signature
+from tvm_tile.report.verification import KernelCheck, OutputCheck, Verification
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.runtime.extents import settled, symbols_of
 from tvm_tile.verify.arguments import moved
 from tvm_tile.verify.compare import Array, compare, is_float, tolerance
 from tvm_tile.verify.kernels import Kernels
 from tvm_tile.verify.model_inputs import whole_inputs
-from tvm_tile.verify.report import KernelCheck, OutputCheck, Verification
-from tvm_tile.verify.source import Source, source_of
+from tvm_tile.verify.source import Reference, source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Verifier:
 
 def _compared(
     compiled: CompiledModel,
-    source: Source,
+    source: Reference,
     inputs: Mapping[str, Array],
     kernels: Sequence[KernelCheck],
 ) -> tuple[OutputCheck, ...]:
@@ -98,7 +98,7 @@ def _compared(
     return tuple(checks)
 
 
-def _of_moved(source: Source, inputs: Mapping[str, Array]) -> list[list[Array]]:
+def _of_moved(source: Reference, inputs: Mapping[str, Array]) -> list[list[Array]]:
     """The source's outputs for inputs that are off by a few roundings."""
     assert source.run is not None
     rng = np.random.default_rng(1)

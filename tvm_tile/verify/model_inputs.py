@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile.graph.signature import Signature
-from tvm_tile.passes.rewriter import is_call_tir, is_in_place
+from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place
 from tvm_tile.runtime.random_inputs import random_inputs
 from tvm_tile.verify.arguments import integers
 from tvm_tile.verify.compare import Array

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 from tvm.target.codegen import llvm_get_system_cpu
 
-from tvm_tile.build.exact_in_tvm import exact_on_cpu
+from tvm_tile.build.exact.in_tvm import exact_on_cpu
 from tvm_tile.compat import TVM_ERRORS
 from tvm_tile.verify.blocks import evaluated
 from tvm_tile.verify.compare import Argument, Array

@@ -17,7 +17,7 @@ from tvm_tile.verify.compare import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Reference:
     """Where a model came from, as something to call.
 
     Attributes:
@@ -29,7 +29,7 @@ class Source:
     run: Callable[[Mapping[str, Array]], list[Array]] | None = None
 
 
-def source_of(model: Any, state: Mapping[str, Array]) -> Source:
+def source_of(model: Any, state: Mapping[str, Array]) -> Reference:
     """The source of anything that can be compiled.
 
     Args:
@@ -38,21 +38,21 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Source:
     """
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
     if model is None:
-        return Source("not compared: what was compiled is gone; keep it for as long")
+        return Reference("not compared: what was compiled is gone; keep it for as long")
     if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
         model = read_exported(Path(model))
         torch = sys.modules["torch"]
     if torch is not None and isinstance(model, torch.export.ExportedProgram):
-        return Source("against PyTorch", lambda inputs: _in_torch(model.module(), inputs, state))
+        return Reference("against PyTorch", lambda inputs: _in_torch(model.module(), inputs, state))
     if torch is not None and isinstance(model, torch.nn.Module):
-        return Source("against PyTorch", lambda inputs: _evaluated(model, inputs, state))
+        return Reference("against PyTorch", lambda inputs: _evaluated(model, inputs, state))
     if is_relay(model):
-        return Source("not compared: nothing that runs Relay is left")
+        return Reference("not compared: nothing that runs Relay is left")
     if isinstance(model, str | Path) or type(model).__name__ == "ModelProto":
         if importlib.util.find_spec("onnxruntime") is None:
-            return Source("not compared: ONNX Runtime is not installed")
-        return Source("against ONNX Runtime", lambda inputs: _in_onnxruntime(model, inputs))
-    return Source("not compared: a Relax module has no other source")
+            return Reference("not compared: ONNX Runtime is not installed")
+        return Reference("against ONNX Runtime", lambda inputs: _in_onnxruntime(model, inputs))
+    return Reference("not compared: a Relax module has no other source")
 
 
 def _evaluated(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> list[Array]:

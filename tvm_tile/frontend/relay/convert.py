@@ -11,8 +11,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError, UnsupportedOperatorError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter

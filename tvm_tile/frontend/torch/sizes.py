@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
-from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError
+from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.torch.program import shortened
 

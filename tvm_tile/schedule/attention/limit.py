@@ -1,7 +1,7 @@
 """Softmaxes over an open number of keys: all of them, and how many a call has.
 
 A reduction over an open extent takes from beyond it its neutral element
-(``passes/bound_loops.py``). Attention's kernels know better: they stop at the last key.
+(``passes/open/bound_loops.py``). Attention's kernels know better: they stop at the last key.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""How a model's kernels follow one another: which start early, which copy, what they take then."""

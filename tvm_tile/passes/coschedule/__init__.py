@@ -1,0 +1,1 @@
+"""Join kernels of a dataflow block into persistent ones (Rammer)."""

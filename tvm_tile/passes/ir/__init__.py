@@ -1,0 +1,1 @@
+"""What passes read of a module, and how they rewrite its functions."""

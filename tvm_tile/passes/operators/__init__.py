@@ -1,0 +1,1 @@
+"""Operators in a form that fuses and schedules better, and computes the same."""

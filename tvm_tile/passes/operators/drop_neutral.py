@@ -1,0 +1,119 @@
+"""Operators that leave all elements as they are go: sums with zeros, reshapes of reshapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+from tvm.relax.expr_functor import mutator
+
+from tvm_tile.frontend.evaluate import static_shape
+from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_in_place, written_over
+
+_RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))
+
+
+def _is_nothing(values: np.ndarray) -> bool:
+    return not values.any()
+
+
+def _is_one(values: np.ndarray) -> bool:
+    return bool((values == 1).all())
+
+
+# Operator -> what is neutral to it, and whether on its left side, too.
+_NEUTRAL: Mapping[str, tuple[Callable[[np.ndarray], bool], bool]] = MappingProxyType(
+    {
+        "relax.add": (_is_nothing, True),
+        "relax.subtract": (_is_nothing, False),
+        "relax.multiply": (_is_one, True),
+    }
+)
+
+
+@tvm.transform.module_pass(opt_level=0, name="DropNeutral")
+@dataclass(frozen=True, slots=True)
+class DropNeutral:
+    """Take values from where they first are, in their shape or another one.
+
+    before: ``at = squeeze(position); places = add([0], at); y = take(table, expand_dims(places))``
+    after:  ``y = take(table, reshape(position, (1, 1)))``
+
+    Positions of a step are computed so, each by a kernel of its own. Only integers lose what is
+    neutral: a sum of floating-point zeros is another zero. What is written in place, or handed to a
+    function that may do so, is not taken later than before.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        return _NeutralDropping(mod).rewritten(mod)
+
+
+@mutator
+class _NeutralDropping(ModuleRewriter):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._written = _written(mod)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        shape, source = static_shape(call.ty), self._kept(call)
+        if shape is None or source is None:
+            return call
+        first = self._first(source)
+        if static_shape(first.ty) == shape and str(first.ty.dtype) == str(call.ty.dtype):
+            return call if first in self._written else first
+        is_same = first.same_as(call.args[0]) and call.op.name in _RESHAPES
+        return call if is_same or first in self._written else relax.op.reshape(first, shape)
+
+    def _kept(self, call: relax.Expr) -> relax.Expr | None:
+        """The value whose elements are all that a call gives, in their order."""
+        name = str(getattr(call.op, "name", "")) if isinstance(call, relax.Call) else ""
+        if name in _RESHAPES:
+            return call.args[0] if static_shape(call.args[0].ty) is not None else None
+        if name not in _NEUTRAL or "int" not in str(call.ty.dtype):
+            return None
+        is_neutral, is_either = _NEUTRAL[name]
+        left, right = call.args
+        for other, value in ((right, left), (left, right))[: 1 + is_either]:
+            keeps = isinstance(other, ir.Constant) and _elements(value) == _elements(call)
+            if keeps and is_neutral(other.value.numpy()):
+                return value
+        return None
+
+    def _first(self, value: relax.Expr) -> relax.Expr:
+        """The value that another one is in another shape; as far as that is not written over."""
+        while isinstance(value, relax.Var) and value not in self._written:
+            source = self._kept(self.lookup_binding(value))
+            if not isinstance(source, relax.Var) or source in self._written:
+                return value
+            value = source
+        return value
+
+
+def _elements(value: relax.Expr) -> int | None:
+    shape = static_shape(value.ty)
+    return None if shape is None else math.prod(shape)
+
+
+def _written(mod: tvm.IRModule) -> set[Any]:
+    """The values that calls write over, or hand to functions, which may."""
+    found: set[Any] = set()
+
+    def visit(node: Any) -> None:
+        if is_in_place(node):
+            found.update(home for home in written_over(node) if home is not None)
+        elif isinstance(node, relax.Call) and not isinstance(node.op, ir.Op):
+            for argument in node.args:
+                found.update(relax.analysis.free_vars(argument))
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return found

@@ -1,0 +1,73 @@
+"""What only moves numbers moves them as narrow as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.passes.ir.rewriter import ModuleRewriter
+
+_MOVES = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
+
+
+@tvm.transform.module_pass(opt_level=0, name="WidenLate")
+@dataclass(frozen=True, slots=True)
+class WidenLate:
+    """Take casts of floating-point numbers to wider ones behind slices, reshapes and permutations.
+
+    before: ``strided_slice(astype(x, "float32"), ...)``
+    after:  ``astype(strided_slice(x, ...), "float32")``
+
+    Exact. TVM fuses a cast with the product that makes ``x`` and a move with what follows, so
+    the wide numbers would cross memory in between (a gated linear unit, halves of a tensor).
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        return _LateWidening(mod).rewritten(mod)
+
+
+@mutator
+class _LateWidening(ModuleRewriter):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        narrow = self._narrow(call) if _is_call(call, *_MOVES) else None
+        if narrow is None:
+            return call
+        moved = relax.Call(call.op, [narrow, *call.args[1:]], call.attrs)
+        return relax.op.astype(self.builder_.emit(moved), call.ty.dtype)
+
+    def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
+        item = super().visit_tuple_getitem_(item)
+        parts = self._made(item.tuple_value)
+        narrow = self._narrow(parts) if _is_call(parts, "split") else None
+        if narrow is None:
+            return item
+        # One for each part: they are common subexpressions.
+        split = self.builder_.emit(relax.Call(parts.op, [narrow], parts.attrs))
+        part = self.builder_.emit(relax.TupleGetItem(split, item.index))
+        return relax.op.astype(part, item.ty.dtype)
+
+    def _narrow(self, move: relax.Call) -> relax.Expr | None:
+        """The value before it was widened, where a move follows; ``None`` of anything else."""
+        cast = self._made(move.args[0])
+        if not _is_call(cast, "astype"):
+            return None
+        narrow, wide = str(cast.args[0].ty.dtype), str(cast.ty.dtype)
+        if "float" not in narrow or "float" not in wide:
+            return None
+        return cast.args[0] if element_size(narrow) < element_size(wide) else None
+
+    def _made(self, value: relax.Expr) -> Any:
+        """The expression that a variable is bound to."""
+        return self.lookup_binding(value) if isinstance(value, relax.Var) else value
+
+
+def _is_call(value: Any, *names: str) -> bool:
+    known = {f"relax.{name}" for name in names}
+    return isinstance(value, relax.Call) and getattr(value.op, "name", "") in known

@@ -1,0 +1,1 @@
+"""Decide which operators are one kernel, and make its function."""

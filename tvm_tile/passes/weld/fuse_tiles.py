@@ -1,0 +1,354 @@
+"""Join functions whose tiles can be handed over on chip, where the model says that it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.loops.decoding import format_of
+from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of, written_over
+from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, content_of
+from tvm_tile.passes.state.separate_in_place import with_blocks
+from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
+from tvm_tile.plan.warm import comparable_seconds
+from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule.row_axes import stay_in_order
+from tvm_tile.tile.classify import is_contraction, is_product, is_window
+from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
+from tvm_tile.tile.rules import JOINING, ROWS
+
+Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
+"""A function as one kernel; ``None`` where no rule takes it, of all or of these."""
+
+Record = Callable[[Decision], None]
+
+
+@tvm.transform.module_pass(opt_level=0, name="FuseTiles")
+@dataclass(frozen=True, slots=True)
+class FuseTiles:
+    """Join what stock fusion leaves apart: products behind products (Welder, section 4).
+
+    before: ``s = call_tir(product, (q, k)); p = call_tir(softmax, (s,)); o = call_tir(product,
+            (p, v))``
+    after:  ``o = call_tir(joined, (q, k, v))``
+
+    And rows behind which elements get another shape: ``relu(reshape(softmax(x)))``.
+
+    Stock fusion stops at a product or a reduction. Whether a group of functions becomes one is a
+    matter of time, not of kinds: each is scheduled, alone and together, and the model compares.
+
+    Args:
+        device: that the kernels are for.
+        record: is given what became of each group that was asked about, for ``explain()``.
+        predict: schedules functions; shared with whoever schedules them afterwards.
+        refused: why functions must not be made of others (their kernels did not build, say), by
+            :func:`~tvm_tile.passes.scheduling.first_choices.content_of` them.
+    """
+
+    device: Device
+    record: Record | None = None
+    predict: Predict | None = None
+    refused: Mapping[Any, str] | None = None
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        predict = self.predict or FirstChoices(self.device)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                mod, decisions = _joined(mod, var, func, predict, self.refused or {}, self.device)
+                if self.record:
+                    for decision in decisions:
+                        self.record(decision)
+        return mod
+
+
+@dataclass(frozen=True, slots=True)
+class _TirCall:
+    """A ``call_tir`` in a function's dataflow.
+
+    Attributes:
+        var: the value it makes.
+        call: itself.
+        func: what is called.
+        args: what it is given.
+        kind: type of its output.
+        place: number of the binding in the function.
+        block: number of its block.
+    """
+
+    var: Any
+    call: Any
+    func: Any
+    args: tuple[Any, ...]
+    kind: Any
+    place: int
+    block: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only its block knows the value: there a reshape is a view, else a copy."""
+        return isinstance(self.var, relax.DataflowVar)
+
+
+def _joined(
+    mod: tvm.IRModule,
+    var: Any,
+    func: Any,
+    predict: Predict,
+    refused: Mapping[Any, str],
+    device: Device,
+) -> tuple[tvm.IRModule, tuple[Decision, ...]]:
+    """``mod`` with the groups of one of its functions joined, and what became of every group."""
+    sites, outputs = _sites(func)
+    made = {site.var: str(number) for number, site in enumerate(sites)}
+    kinds = {func: kind_of(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
+    reshapes = {func: _is_reshape(mod[func]) for func in kinds}
+    calls = [
+        Call(made[s.var], _among(s.args, made), kinds[s.func], reshapes[s.func] and s.is_local)
+        for s in sites
+    ]
+    asked: dict[Group, Decision] = {}
+    known: dict[Any, Decision] = {}  # the layers of a model are alike
+
+    written = overwritten(func)
+
+    def gain(group: Group) -> float | None:
+        members = [sites[number] for number in group]
+        if not _may_wait(members, written):
+            return None
+        wiring = _wiring(members)
+        if wiring not in known:
+            views = [kinds[site.func] is Kind.VIEW for site in members]
+            known[wiring] = _reckoned(
+                mod, members, _edges(members, views), predict, refused, device
+            )
+        asked[group] = known[wiring]
+        return asked[group].gain
+
+    def alone(number: int) -> float:
+        found = predict(mod[sites[number].func], None)
+        return math.inf if found is None else found.seconds
+
+    used = frozenset(made[output] for output in outputs if output in made)
+    joined = connect_calls(calls, used, gain, alone)
+    groups = [[sites[number] for number in group] for group in joined]
+    over = [value for _, value in written]
+    free = [s for s in sites if reshapes[s.func] and not any(s.args[0].same_as(v) for v in over)]
+    mod = _Joining(mod, groups, free).rewritten(mod, var) if groups else mod
+    return mod, decide(asked, joined)
+
+
+def _reckoned(
+    mod: tvm.IRModule,
+    members: Sequence[_TirCall],
+    edges: tuple[Edge, ...],
+    predict: Predict,
+    refused: Mapping[Any, str],
+    device: Device,
+) -> Decision:
+    """The decision on functions alone and as one; with the reason, if they cannot become one."""
+    names = tuple(str(site.func.name_hint) for site in members)
+    alone = [predict(mod[site.func], None) for site in members]
+    if None in alone:
+        return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
+    kernels = [(found.rule.name, found.seconds) for found in alone if found is not None]
+    calls = _calls(members)
+    joined = as_one(mod, calls, outer_values(calls))
+    together = predict(joined, JOINING)
+    if together is None:
+        apart = sum(seconds for _, seconds in kernels)
+        return Decision(names, edges, apart, reason="no rule writes them as one kernel")
+    rule = together.rule
+    *own, seconds = comparable_seconds([*kernels, (rule.name, together.seconds)], device)
+    apart = sum(own)
+    reason = refused.get(content_of(joined), "")
+    if rule is ROWS and not stay_in_order(joined):
+        reason = "elements of rows are stored in another order than they are read"
+    stays = (Kind.PRODUCT, Kind.SPATIAL) if rule.takes_halves else (Kind.PRODUCT,)
+    is_moved = kind_of(mod[members[-1].func]) not in stays
+    if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
+        reason = f"{rule.name}, which would write them, stores no sums elsewhere"
+    return Decision(names, edges, apart, seconds, rule.name, reason)
+
+
+def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:
+    """The functions of a group, and of which value each argument is: equal where they compute the
+    same."""
+    values = [site.var for site in members] + outer_values(_calls(members))
+    return tuple(
+        (site.func, *(next(n for n, v in enumerate(values) if v.same_as(a)) for a in site.args))
+        for site in members
+    )
+
+
+def _edges(members: Sequence[_TirCall], views: Sequence[bool]) -> tuple[Edge, ...]:
+    """The values that functions of a group hand to each other."""
+    return tuple(
+        Edge(maker, taker, size_of(made.kind), views[maker])
+        for maker, made in enumerate(members)
+        for taker, site in enumerate(members)
+        if any(made.var.same_as(argument) for argument in site.args)
+    )
+
+
+def _sites(func: relax.Function) -> tuple[list[_TirCall], list[Any]]:
+    """Calls of a function's dataflow blocks, and the values that anything else uses."""
+    sites: list[_TirCall] = []
+    others: list[Any] = list(relax.analysis.free_vars(func.body.body))
+    numbers = {block: number for number, block in enumerate(func.body.blocks)}
+    for place, (block, binding) in enumerate(bindings_of(func)):
+        value = binding.value
+        if isinstance(block, relax.DataflowBlock) and is_plain_call(value):
+            arguments = tuple(value.args[1].fields)
+            kind = value.ty_args[0]
+            found = (value.args[0], arguments, kind, place, numbers[block])
+            sites.append(_TirCall(binding.var, value, *found))
+        else:
+            # Not ``+=``, which TVM's array takes over: it would copy itself each time.
+            others.extend(relax.analysis.free_vars(value))
+    return sites, others
+
+
+def bindings_of(func: relax.Function) -> list[tuple[Any, Any]]:
+    """The bindings of a function, each with its block, in order."""
+    return [(block, binding) for block in func.body.blocks for binding in block.bindings]
+
+
+def overwritten(func: relax.Function) -> list[tuple[int, Any]]:
+    """The values whose memory calls write over, each with the place of the call's binding."""
+    return [
+        (place, home)
+        for place, (_, binding) in enumerate(bindings_of(func))
+        if is_in_place(binding.value)
+        for home in written_over(binding.value)
+        if home is not None
+    ]
+
+
+def _may_wait(members: Sequence[_TirCall], written: Sequence[tuple[int, Any]]) -> bool:
+    """Whether all of a group may be computed where its last member is: nothing that they take is
+    written over in between."""
+    last = members[-1].place
+    return not any(
+        site.place < place < last and argument.same_as(value)
+        for site in members
+        for place, value in written
+        for argument in site.args
+    )
+
+
+def is_plain_call(value: Any) -> bool:
+    """Whether it is a ``call_tir`` of one output."""
+    if not is_call_tir(value):
+        return False
+    return len(value.args) == 2 and isinstance(value.ty_args[0], relax.TensorType)
+
+
+def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
+
+
+def kind_of(func: Any) -> Kind:
+    """What a function computes, as far as connecting asks."""
+    graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
+    if graph is None:
+        return Kind.OTHER
+    if format_of(func) is not None:
+        return Kind.DECODING
+    if any(is_contraction(op) or _is_of_few(op) for op in graph.reductions):
+        return Kind.PRODUCT
+    if graph.reductions:
+        # Of two operands: the other one is a depthwise convolution's weights.
+        if all(is_window(op) and len(op.reads) == 2 for op in graph.reductions):
+            return Kind.WINDOW
+        last = graph.operators[-1]
+        is_rows = all(op.points == last.points for op in graph.reductions)
+        return Kind.ROWS if is_rows and not last.reduce_axes else Kind.OTHER
+    return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
+
+
+def _is_of_few(operator: Operator) -> bool:
+    """Whether it is a product, if a small one, and nothing slides."""
+    return is_product(operator) and not operator.sliding_axes
+
+
+def _is_reshape(func: Any) -> bool:
+    return isinstance(func, tirx.PrimFunc) and bool(relax.analysis.has_reshape_pattern(func))
+
+
+def _moves(operator: Operator) -> bool:
+    """Whether each element is one of another tensor, as it is; several may be the same one."""
+    if not operator.is_copy or operator.reads[0].is_computed:
+        return False
+    read = operator.reads[0]
+    return read.tensor.dtype == operator.write.tensor.dtype
+
+
+def _calls(members: Sequence[_TirCall]) -> list[tuple[Any, Any]]:
+    return [(site.var, site.call) for site in members]
+
+
+def with_outputs(func: relax.Function) -> relax.Function:
+    """A function whose dataflow blocks hand out what other blocks use."""
+    home = {binding.var: block for block, binding in bindings_of(func)}
+    renamed = {
+        var: relax.Var(var.name, var.ty)
+        for block, binding in bindings_of(func)
+        for var in relax.analysis.free_vars(binding.value)
+        if isinstance(var, relax.DataflowVar) and not home[var].same_as(block)
+    }
+    return with_blocks(func, list(func.body.blocks), renamed) if renamed else func
+
+
+@mutator
+class _Joining(PyExprMutator):
+    """Calls a group's last member in place of all of them.
+
+    Reshapes, which cost nothing within a block but a copy where another block takes them, are
+    written anew for a group in another block.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, groups: Sequence[Sequence[_TirCall]], reshapes: Sequence[_TirCall]
+    ) -> None:
+        super().__init__(mod)
+        self._mod = mod
+        self._groups = groups
+        self._reshapes = {s.var: s for s in reshapes if s.is_local}
+        self._inner = {site.var for group in groups for site in group[:-1]}
+
+    def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
+        """``mod`` with the function at ``var`` rewritten."""
+        self.builder_.update_func(var, with_outputs(self.visit_expr(mod[var])))
+        return self.builder_.get()
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        if binding.var in self._inner:
+            return
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        group = next((g for g in self._groups if call.same_as(g[-1].call)), None)
+        if group is None:
+            return super().visit_call_(call)
+        outer = outer_values(_calls(group))
+        func = as_one(self._mod, _calls(group), outer)
+        args = [self._taken(value, group[-1]) for value in outer]
+        name = joined_name([str(site.func.name_hint) for site in group])
+        return relax.call_tir(self.builder_.add_func(func, name), args, group[-1].kind)
+
+    def _taken(self, value: Any, by: _TirCall) -> Any:
+        """A value as a call can take it."""
+        made = self._reshapes.get(value) if isinstance(value, relax.Var) else None
+        if made is None or made.block == by.block:
+            return self.visit_expr(value)
+        return self.builder_.emit(super().visit_call_(made.call))

@@ -1,0 +1,156 @@
+"""A Relax function of kernels' calls as one unscheduled TensorIR function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+from tvm_tile.graph.expression import substituted
+from tvm_tile.graph.own_names import with_own_names
+from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
+from tvm_tile.passes.ir.rewriter import is_in_place
+from tvm_tile.passes.scheduling.first_choices import content_of
+from tvm_tile.schedule.steps import replace_parts
+
+_PREFIX = "joined_"
+
+
+def one_function(mod: tvm.IRModule, name: str) -> tirx.PrimFunc:
+    """The function ``name`` of a module, which calls kernels only: stock FuseTIR merges them.
+
+    Returns:
+        A function without a symbol, which TVM's fusion leaves as it is.
+    """
+    var = mod.get_global_var(name)
+    whole = mod.clone()
+    whole[var] = mod[var].with_attr("Primitive", True)
+    builder = relax.BlockBuilder(whole)
+    params = [relax.Var(f"x{n}", param.ty) for n, param in enumerate(mod[var].params)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            output = builder.emit_output(relax.Call(var, params))
+        builder.emit_func_output(output)
+    merged = relax.transform.FuseTIR()(builder.get())[name]
+    named = with_own_names(merged.without_attr("global_symbol"))
+    return with_pattern(named, OpPattern.OPAQUE)
+
+
+def outer_values(calls: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """The values that calls of kernels are given and do not make, each once.
+
+    Args:
+        calls: each with the variable of what it makes.
+    """
+    made = [var for var, _ in calls]
+    found: list[Any] = []
+    for value in (value for _, call in calls for value in call.args[1].fields):
+        if not any(value.same_as(known) for known in (*made, *found)):
+            found.append(value)
+    return found
+
+
+def as_one(
+    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
+) -> tirx.PrimFunc:
+    """The functions that calls call as one, unscheduled; it makes what the last one does.
+
+    Args:
+        mod: has the functions.
+        calls: each with the variable of what it makes, in the order of the program.
+        outer: what they are given, in the order of the function's parameters.
+    """
+    called = {call.args[0]: mod[call.args[0]] for _, call in calls}
+    builder = relax.BlockBuilder(tvm.IRModule(called))
+    inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
+    given = list(zip(outer, inner, strict=True))
+
+    def again(call: Any) -> Any:
+        fields = call.args[1].fields
+        args = [next(own for value, own in given if value.same_as(a)) for a in fields]
+        if not is_in_place(call):
+            return relax.call_tir(call.args[0], args, call.ty_args[0])
+        written = [int(number) for number in call.attrs.inplace_indices]
+        return relax.call_tir_inplace(call.args[0], args, written, call.ty_args[0])
+
+    with builder.function("joined", inner, private=True):
+        with builder.dataflow():
+            for var, call in calls:
+                given.append((var, builder.emit(again(call))))
+            result = builder.emit_output(given[-1][1])
+        builder.emit_func_output(result)
+    return one_function(builder.get(), "joined")
+
+
+def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> tirx.PrimFunc:
+    """The functions that calls which write in place call, one behind the other, unscheduled.
+
+    TVM's fusion would do, but says in no order which of its parameters several outputs are.
+
+    Args:
+        mod: has the functions, all of static shapes.
+        calls: none takes what another one makes.
+        outer: what they are given, in the order of the function's parameters.
+    """
+    params: list[Any] = [None] * len(outer)
+    blocks: list[SBlock] = []
+    for number, call in enumerate(calls):
+        func = _with_block_names(s_tir.renew_defs(mod[call.args[0]]), f"_{number}")
+        renamed: dict[Any, Any] = {}
+        for own, value in zip(func.params, call.args[1].fields, strict=True):
+            place = next(n for n, known in enumerate(outer) if value.same_as(known))
+            if params[place] is None:
+                params[place] = tirx.Var(f"p{place}", own.ty)
+            renamed[own] = params[place]
+        func = func.with_body(substituted(func.body, renamed))
+        blocks.append(func.body.block)
+    allocated = [buffer for block in blocks for buffer in block.alloc_buffers]
+    body = tirx.SeqStmt([block.body for block in blocks])
+    root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, allocated))
+    joined = tirx.PrimFunc(params, root, None, func.attrs)
+    return with_pattern(with_own_names(joined), OpPattern.OPAQUE)
+
+
+def _with_block_names(func: tirx.PrimFunc, suffix: str) -> tirx.PrimFunc:
+    """A function whose blocks' names end with ``suffix``."""
+
+    def renamed(block: SBlock) -> SBlock:
+        return replace_parts(block, name_hint=block.name_hint + suffix)
+
+    body = tvm_ffi.structural_map(func.body, [(SBlock, renamed)], order="post")
+    return func.with_body(body)
+
+
+class JoinedFunctions:
+    """Functions that a pass adds to a module, equal ones once: the layers of a model are alike."""
+
+    def __init__(self) -> None:
+        self._added: dict[Any, tuple[Any, tirx.PrimFunc]] = {}
+
+    def named(self, func: tirx.PrimFunc, name: str) -> Any:
+        """The variable of a function, the same for equal ones, whose name begins with ``name``."""
+        key = content_of(func)
+        if key not in self._added:
+            var = tvm.ir.GlobalVar(f"{name}_{len(self._added)}")
+            relax.expr._update_type(var, func.ty)
+            self._added[key] = var, func
+        return self._added[key][0]
+
+    def add_to(self, mod: tvm.IRModule) -> None:
+        """Add all of them to a module, which is changed."""
+        for var, func in self._added.values():
+            mod[var] = func
+
+
+def joined_name(names: list[str]) -> str:
+    """The name of the function that several functions became."""
+    return _PREFIX + "_".join(name.removeprefix("fused_") for name in names)
+
+
+def is_joined(name: str) -> bool:
+    """Whether a function of this name is several that became one."""
+    return name.startswith(_PREFIX)

@@ -1,0 +1,129 @@
+"""Weights of products: constants as they are stored, or what decodes a matrix of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_tile.graph.codes import Coded, stacked
+from tvm_tile.graph.tensor_format import Entries, TensorFormat
+from tvm_tile.loops.decoding import decode, format_of, kept_constants
+from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantMatrix:
+    """A constant, as it is stored.
+
+    Attributes:
+        constant: itself.
+        is_turned: whether that is columns by depth, and transposed before it is multiplied.
+    """
+
+    constant: Any
+    is_turned: bool
+
+    @property
+    def columns(self) -> int:
+        """Columns of the product."""
+        return int(self.constant.ty.shape[0 if self.is_turned else 1])
+
+    @property
+    def bytes(self) -> int:
+        """That are kept of it."""
+        return size_of(self.constant.ty)
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for matrices that can lie side by side."""
+        return None
+
+    @property
+    def matrix(self) -> Any:
+        """The weights as an array, depth by columns."""
+        array = self.constant.value.numpy()
+        return array.T if self.is_turned else array
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedMatrix:
+    """What is decoded of codes, columns by depth, and transposed before it is multiplied.
+
+    Attributes:
+        format: how it is kept.
+        shape: columns and depth.
+        constants: all that is kept, as its function takes it.
+    """
+
+    format: TensorFormat
+    shape: tuple[int, ...]
+    constants: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, value: Any, mod: tvm.IRModule) -> DecodedMatrix | None:
+        """That of a call; ``None`` where it decodes no constants."""
+        form = format_of(mod[value.args[0]]) if is_call_tir(value) else None
+        if form is None:
+            return None
+        arguments = tuple(value.args[1].fields)
+        if not all(isinstance(argument, tvm.ir.Constant) for argument in arguments):
+            return None
+        return cls(form, tuple(map(int, value.ty.shape)), arguments)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the product."""
+        return self.shape[0]
+
+    @property
+    def bytes(self) -> int:
+        """That are kept of it."""
+        return self.format.bytes(self.shape)
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for matrices that can lie side by side."""
+        table = self._table
+        return self.format.by_row(), None if table is None else table.tobytes()
+
+    @property
+    def coded(self) -> Coded:
+        """What is kept, as arrays."""
+        packed, *shared = (constant.value.numpy() for constant in self.constants)
+        table = self._table
+        return Coded(self.format, self.shape, packed, table, tuple(shared[table is not None :]))
+
+    @property
+    def _table(self) -> Any:
+        has_table = isinstance(self.format.code, Entries)
+        return self.constants[1].value.numpy() if has_table else None
+
+
+Weights = ConstantMatrix | DecodedMatrix
+
+
+def side_by_side(parts: Sequence[Weights], builder: relax.BlockBuilder) -> tuple[Any, bool]:
+    """Weights of one kind side by side, and whether that is all columns by depth.
+
+    Constants that all are transposed first are so side by side, too. Codes become one matrix of
+    codes, which one function decodes.
+
+    Args:
+        parts: of one kind.
+        builder: is given a function that decodes.
+    """
+    coded = [part.coded for part in parts if isinstance(part, DecodedMatrix)]
+    if coded:
+        whole = stacked(coded)
+        assert whole is not None, "they are of one kind"
+        return decode(builder, whole, kept_constants(whole)), True
+    constants = [part for part in parts if isinstance(part, ConstantMatrix)]
+    is_turned = all(part.is_turned for part in constants)
+    array = np.concatenate([part.matrix for part in constants], axis=1)
+    dtype = str(constants[0].constant.ty.dtype)
+    return relax.const(array.T if is_turned else array, dtype), is_turned

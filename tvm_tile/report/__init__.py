@@ -1,0 +1,1 @@
+"""What was compiled and measured, as data, and how people see it."""

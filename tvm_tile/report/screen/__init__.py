@@ -1,0 +1,1 @@
+"""A report as lines, tables and drawings for people, and as JSON for programs."""

@@ -1,0 +1,91 @@
+"""A comparison on one screen: both sides, and what differs most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from tvm_tile.report.comparison import Delta
+from tvm_tile.report.compiled import ModelReport
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.text import Row, counted, cut, duration, size, with_room, wrapped
+
+_ROWS = 20  # changes
+_EVEN = 0.005  # of the longer run: differences below are told together
+_HEADING = ("difference", "a", "b", "kernels", "places", "computes (first place)")
+
+
+def comparison_screen(
+    sides: tuple[ModelReport, ModelReport],
+    seconds: tuple[float, float],
+    is_measured: bool,
+    changes: Sequence[Delta],
+) -> Iterator[str]:
+    """At most 40 lines of at most 100 characters.
+
+    Args:
+        sides: what is compared.
+        seconds: of a run of each.
+        is_measured: whether times are measured; else they are predicted.
+        changes: those that differ most first.
+    """
+    for name, report, own in zip("ab", sides, seconds, strict=True):
+        yield from _side(name, report, own, is_measured)
+    yield _verdict(*seconds)
+    yield ""
+    yield from _changes(changes, _EVEN * max(seconds))
+
+
+def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> Iterator[str]:
+    how = "measured" if is_measured else report.how
+    least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
+    yield cut(f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}")
+    launches = sum(kernel.calls * kernel.launches for kernel in report.kernels)
+    graphs = report.launches.graphs if report.launches else 0
+    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
+    within = f" in {counted(graphs, 'CUDA graph')}" if graphs else ""
+    keeps = f"moves {size(traffic)}, keeps {size(report.weights)}"
+    yield f"   {len(report.kernels)} different kernels, {launches} launches{within}, {keeps}"
+    if report.origin is not None:
+        yield from wrapped(f"   {report.origin.describe()}")
+
+
+def _verdict(first: float, second: float) -> str:
+    if not first or not second:
+        return "one of them has no time: nothing follows"
+    if first == second:
+        return "both take the same time"
+    if second < first:
+        return f"b takes {duration(first - second)} less: it is {first / second:.2f} times as fast"
+    return f"b takes {duration(second - first)} more: {second / first:.2f} times as long"
+
+
+def _changes(changes: Sequence[Delta], even: float) -> Iterator[str]:
+    told = [change for change in changes if abs(change.difference) > even][:_ROWS]
+    rest = changes[len(told) :]
+    if told:
+        yield from with_room(_HEADING, [_row(change) for change in told])
+    if rest:
+        difference = sum(change.difference for change in rest)
+        yield f"{_signed(difference)} in {counted(len(rest), 'other part')} of the model"
+
+
+def _row(change: Delta) -> Row:
+    cells = (
+        _signed(change.difference),
+        duration(change.first) if change.first_kernels else "-",
+        duration(change.second) if change.second_kernels else "-",
+        _kernels(change),
+        str(change.places),
+    )
+    return cells, partial(short, change.names)
+
+
+def _kernels(change: Delta) -> str:
+    """The same ones, others, or how many on each side."""
+    first, second = change.first_kernels, change.second_kernels
+    return "same" if first == second else f"{len(first)} -> {len(second)}"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else '-' if seconds < 0 else ''}{duration(abs(seconds))}"

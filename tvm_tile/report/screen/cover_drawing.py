@@ -1,0 +1,213 @@
+"""Predicted time over open extents as a drawing (SVG): what runs, beside the best tile at each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from tvm_tile.graph.open_extents import Point
+from tvm_tile.report.cover_report import CoverReport, ModelCover
+
+# All in pixels.
+_MARGIN, _LEFT, _TITLE, _LINE, _GAP = 16, 64, 24, 14, 22
+_WIDTH, _HEIGHT = 960, 130  # of a picture
+_GOLDEN_ANGLE = 137.508  # degrees from the hue of one tile to the next: all differ
+_STEPS = (1, 2, 5)  # of an axis, times powers of ten
+_LEAST_SPAN = 2.5  # from the bottom of an axis to its top, which has one of the steps on it then
+_ROOM = 1.05  # above and below the lines
+_HEAD = """<style>
+  text { font: 12px sans-serif; dominant-baseline: middle }
+  .at { font-size: 11px; text-anchor: middle; fill: #444 }
+  .time { font-size: 11px; text-anchor: end; fill: #444 }
+  .frame { fill: none; stroke: #444 }
+  .tick { stroke: #444; stroke-width: 0.5; stroke-dasharray: 2 4 }
+  .end { stroke: #444; stroke-dasharray: 6 4 }
+  .runs, .best { fill: none; stroke-width: 2 }
+  .runs { stroke: #1f5fa8 }
+  .best { stroke: #b3261e; stroke-dasharray: 5 4 }
+</style>
+<rect width="100%" height="100%" fill="white"/>"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Extents from those of the column on the left to its own, and what is predicted at these.
+
+    Attributes:
+        extents: its own.
+        tile: which one runs, by number; ``None`` of several kernels.
+        seconds: that this takes.
+        best_seconds: that the best one takes.
+        told: of it, for who points at it.
+    """
+
+    extents: Point
+    tile: int | None
+    seconds: float
+    best_seconds: float
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What one pair of lines is drawn from.
+
+    Attributes:
+        title: above it.
+        names: of the extents.
+        columns: the least extents first, one or more.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    columns: tuple[_Column, ...]
+
+    @property
+    def height(self) -> int:
+        """With its title and its axes, in pixels."""
+        return _TITLE + _HEIGHT + _LINE * len(self.names) + _GAP
+
+
+def draw_cover(model: ModelCover, how: str) -> str:
+    """An SVG with a picture of all kernels that have tiles by open extents, then one of each.
+
+    A column is a point of the grid of extents, and stands for those between it and the next lower
+    one. The solid line is what runs, the dashed one the best tile at each point, on a logarithmic
+    axis; colours are tiles, and upright lines where one ends. To point at a column names its tiles.
+
+    Args:
+        model: of a report.
+        how: times are ``"predicted"`` or ``"estimated"``.
+
+    Returns:
+        The text of an SVG file.
+    """
+    pictures = list(_pictures(model))
+    title = f"Time over open extents, {how}, behind launches. Solid: tiles that run. "
+    title += "Dashed: the best tile at each extent." if pictures else "No kernel has any."
+    parts, top = [_HEAD, _text(_MARGIN, _MARGIN + _TITLE / 2, title)], _MARGIN + _TITLE
+    for picture in pictures:
+        parts += _drawn(picture, top)
+        top += picture.height
+    size = f'width="{_LEFT + _WIDTH + 2 * _MARGIN}" height="{top + _MARGIN}"'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+
+
+def _pictures(model: ModelCover) -> Iterator[_Picture]:
+    names = tuple(symbol.name for symbol in model.symbols)
+    columns = [
+        _Column(time.extents, None, time.seconds, time.best_seconds, "") for time in model.times
+    ]
+    if columns:
+        title = f"all of these kernels in a run: {_most(names, columns)}"
+        yield _Picture(title, names, tuple(columns))
+    for name, (cover, calls) in model.kernels.items():
+        columns, names = list(_columns(cover)), model.names(cover)
+        title = f"{name}, of {calls} calls one: {_most(names, columns)}"
+        yield _Picture(title, names, tuple(columns))
+
+
+def _columns(cover: CoverReport) -> Iterator[_Column]:
+    for point in reversed(cover.points):
+        runs = cover.tile_of(point)
+        told = f"runs: {runs.rule}, {runs.tile}\nbest: {point.rule}, {point.tile}"
+        yield _Column(point.bound, point.served_by, point.seconds, point.best_seconds, told)
+
+
+def _most(names: Sequence[str], columns: Sequence[_Column]) -> str:
+    worst = max(columns, key=lambda column: column.seconds / column.best_seconds)
+    lost = f"{100 * (worst.seconds / worst.best_seconds - 1):.1f} %"
+    return f"{lost} lost at most, at {_list(names, worst.extents)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Where seconds are on a logarithmic axis.
+
+    Attributes:
+        low: seconds at the bottom.
+        high: seconds at the top.
+        top: of the axis, in pixels.
+    """
+
+    low: float
+    high: float
+    top: float
+
+    @classmethod
+    def of(cls, columns: Sequence[_Column], top: float) -> _Axis:
+        """One that has all columns on it."""
+        times = [time for column in columns for time in (column.seconds, column.best_seconds)]
+        room = max(_ROOM, math.sqrt(_LEAST_SPAN * min(times) / max(times)))
+        return cls(min(times) / room, max(times) * room, top)
+
+    def y(self, seconds: float) -> float:
+        """Where a time is, in pixels."""
+        share = math.log(seconds / self.low) / math.log(self.high / self.low)
+        return self.top + _HEIGHT * (1 - share)
+
+    def ticks(self) -> list[float]:
+        """Round numbers of seconds on it, one or more."""
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
+        values = (step * 10**decade for decade in decades for step in _STEPS)
+        return [value for value in values if self.low <= value <= self.high]
+
+
+def _drawn(picture: _Picture, top: int) -> Iterator[str]:
+    """A picture below its title."""
+    columns, wide = picture.columns, _WIDTH / len(picture.columns)
+    left, first = _MARGIN + _LEFT, top + _TITLE
+    axis = _Axis.of(columns, first)
+    yield _text(left, top + _TITLE / 2, picture.title)
+    for place, column in enumerate(columns):
+        shape = f'x="{left + place * wide:.1f}" y="{first}" width="{wide:.1f}" height="{_HEIGHT}"'
+        told = escape(f"{_list(picture.names, column.extents)}\n{_times(column)}\n{column.told}")
+        yield f'<rect {shape} fill="{_colour(column.tile)}"><title>{told}</title></rect>'
+    for seconds in axis.ticks():
+        y = axis.y(seconds)
+        yield f'<path class="tick" d="M{left} {y:.1f} h{_WIDTH}"/>'
+        yield _text(left - 6, y, f"{seconds * 1e6:.3g} us", "time")
+    for place, (own, other) in enumerate(itertools.pairwise(columns), start=1):
+        if own.tile != other.tile:
+            x = left + place * wide
+            yield f'<path class="end" d="M{x:.1f} {first} v{_HEIGHT}"/>'
+    yield _line("runs", [axis.y(column.seconds) for column in columns], left, wide)
+    yield _line("best", [axis.y(column.best_seconds) for column in columns], left, wide)
+    yield f'<rect class="frame" x="{left}" y="{first}" width="{_WIDTH}" height="{_HEIGHT}"/>'
+    yield from _extents(picture, first + _HEIGHT, wide)
+
+
+def _extents(picture: _Picture, top: float, wide: float) -> Iterator[str]:
+    """The extents below the columns, a line for each name."""
+    for line, name in enumerate(picture.names):
+        y = top + _LINE * (line + 0.5)
+        yield _text(_MARGIN + _LEFT - 6, y, name, "time")
+        for place, column in enumerate(picture.columns):
+            x = _MARGIN + _LEFT + (place + 0.5) * wide
+            yield _text(x, y, str(column.extents[line]), "at")
+
+
+def _line(kind: str, heights: Sequence[float], left: float, wide: float) -> str:
+    """Steps, one as wide as each column."""
+    steps = (f"V{y:.1f} H{left + (place + 1) * wide:.1f}" for place, y in enumerate(heights))
+    return f'<path class="{kind}" d="M{left} {heights[0]:.1f} {" ".join(steps)}"/>'
+
+
+def _colour(tile: int | None) -> str:
+    return "white" if tile is None else f"hsl({tile * _GOLDEN_ANGLE % 360:.0f} 60% 92%)"
+
+
+def _times(column: _Column) -> str:
+    return f"{column.seconds * 1e6:.2f} us, at best {column.best_seconds * 1e6:.2f} us"
+
+
+def _list(names: Sequence[str], extents: Point) -> str:
+    return ", ".join(f"{name} = {extent}" for name, extent in zip(names, extents, strict=True))
+
+
+def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    own = f' class="{kind}"' if kind else ""
+    return f'<text{own} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

@@ -1,0 +1,160 @@
+"""The instructions of a vEU of a persistent kernel with control flow as a drawing (SVG)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
+from tvm_tile.plan.rprogram import RProgram
+from tvm_tile.report.screen.flow_text import Told, summary, told
+
+# All in pixels.
+_MARGIN, _TITLE = 16, 24
+_BOX_WIDTH, _LINE, _PADDING, _GAP = 640, 16, 6, 18
+_LANE = 12  # between two arrows that run side by side
+_SHIFT = 5  # from the middle of a box to where arrows leave it, and to where they arrive
+_LONGEST = 98  # letters of a line that a box holds
+_GOLDEN_ANGLE = 137.508  # degrees from the hue of one body to the next: all differ
+_HEAD = """<style>
+  text { font: 12px sans-serif; dominant-baseline: middle }
+  .waits { font-size: 11px; fill: #444 }
+  .box { stroke: #444 }
+  .arrow { fill: none; stroke: #444; stroke-width: 1.5; marker-end: url(#tip) }
+  .otherwise { stroke-dasharray: 5 3 }
+</style>
+<marker id="tip" refX="5" refY="3" markerWidth="6" markerHeight="6" orient="auto">
+  <path d="M0 0 L6 3 L0 6 z" fill="#444"/>
+</marker>
+<rect width="100%" height="100%" fill="white"/>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """From one instruction to another that is not the one below it.
+
+    Attributes:
+        start: place of the one.
+        end: place of the other.
+        is_otherwise: whether it leads where a condition does not hold, no iteration is left, or a
+            call has ended.
+        lane: how far from the boxes it runs, the nearest being one.
+    """
+
+    start: int
+    end: int
+    is_otherwise: bool
+    lane: int = 0
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it leads up, or to where it starts; it then runs on the left."""
+        return self.end <= self.start
+
+
+def draw_veu(
+    operators: tuple[ROperator, ...], program: RProgram, plan: ExecutionPlan, veu: int
+) -> str:
+    """An SVG of a vEU's instructions, from top to bottom, each with what it waits for first.
+
+    Arrows back are on the left, those over others on the right; dashed where a condition does not
+    hold, no iteration is left, or a call has ended. rTasks of equal code have one colour.
+
+    Args:
+        operators: of the program.
+        program: itself.
+        plan: places the operators.
+        veu: which one.
+
+    Returns:
+        The text of an SVG file.
+    """
+    code = told(operators, program, plan, veu)
+    found = jumps(code)
+    left, right = (
+        max((jump.lane for jump in found if jump.is_back == is_back), default=0) + 1
+        for is_back in (True, False)
+    )
+    tops = list(_tops(code))
+    x = _MARGIN + left * _LANE
+    parts = [_HEAD, _text(_MARGIN, _MARGIN + _TITLE // 2, f"vEU {veu}: {summary(program)}")]
+    for own, top in zip(code, tops, strict=False):
+        parts += _box(own, operators, x, top)
+    for place, own in enumerate(code):
+        if place + 1 in (own.next, own.otherwise):
+            start = f"M{x + _BOX_WIDTH // 2} {tops[place] + _height(own)}"
+            parts.append(_path(f"{start} V{tops[place + 1]}", is_otherwise=own.next != place + 1))
+    parts += (_arrow(jump, code, tops, x) for jump in found)
+    width = x + _BOX_WIDTH + right * _LANE + _MARGIN
+    size = f'width="{width}" height="{tops[-1] - _GAP + _MARGIN}"'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+
+
+def jumps(code: Sequence[Told]) -> tuple[Jump, ...]:
+    """What does not lead to the next instruction; those that run beside each other have a lane
+    each, the short ones near."""
+    found = [
+        Jump(place, end, is_otherwise)
+        for place, own in enumerate(code)
+        for end, is_otherwise in ((own.next, False), (own.otherwise, True))
+        if end is not None and end != place + 1
+    ]
+    placed: list[Jump] = []
+    for jump in sorted(found, key=lambda jump: abs(jump.end - jump.start)):
+        beside = (other.lane for other in placed if _are_beside(jump, other))
+        lane = max(beside, default=0) + 1
+        placed.append(Jump(jump.start, jump.end, jump.is_otherwise, lane))
+    return tuple(placed)
+
+
+def _are_beside(one: Jump, other: Jump) -> bool:
+    first = max(min(one.start, one.end), min(other.start, other.end))
+    last = min(max(one.start, one.end), max(other.start, other.end))
+    return one.is_back == other.is_back and first <= last
+
+
+def _height(own: Told) -> int:
+    return 2 * _PADDING + _LINE * (1 + len(own.waits))
+
+
+def _tops(code: Sequence[Told]) -> Iterator[int]:
+    """Where each box begins, and where one behind the last would."""
+    top = _MARGIN + _TITLE
+    yield top
+    for own in code:
+        top += _height(own) + _GAP
+        yield top
+
+
+def _box(own: Told, operators: Sequence[ROperator], x: int, top: int) -> Iterator[str]:
+    fill = "#f4f4f4"
+    if own.operator is not None:
+        fill = f"hsl({operators[own.operator].body * _GOLDEN_ANGLE % 360:.0f} 60% 85%)"
+    shape = f'x="{x}" y="{top}" width="{_BOX_WIDTH}" height="{_height(own)}" rx="4"'
+    lines = own.does, *(f"waits for {wait}" for wait in own.waits)
+    title = escape("\n".join(lines))
+    yield f'<rect class="box" fill="{fill}" {shape}><title>{title}</title></rect>'
+    for number, line in enumerate(lines):
+        y = top + _PADDING + _LINE * number + _LINE // 2
+        short = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+        yield _text(x + 8, y, short, "waits" if number else "")
+
+
+def _arrow(jump: Jump, code: Sequence[Told], tops: Sequence[int], x: int) -> str:
+    """An arrow beside the boxes, in its lane."""
+    start = tops[jump.start] + _height(code[jump.start]) // 2 + _SHIFT
+    end = tops[jump.end] + _height(code[jump.end]) // 2 - _SHIFT
+    edge, away = (x, -1) if jump.is_back else (x + _BOX_WIDTH, 1)
+    line = f"M{edge} {start} H{edge + away * jump.lane * _LANE} V{end} H{edge}"
+    return _path(line, is_otherwise=jump.is_otherwise)
+
+
+def _path(line: str, *, is_otherwise: bool) -> str:
+    dashed = " otherwise" if is_otherwise else ""
+    return f'<path class="arrow{dashed}" d="{line}"/>'
+
+
+def _text(x: int, y: int, text: str, kind: str = "") -> str:
+    own = f' class="{kind}"' if kind else ""
+    return f'<text{own} x="{x}" y="{y}">{escape(text)}</text>'

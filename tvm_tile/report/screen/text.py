@@ -1,0 +1,63 @@
+"""Words, numbers and lines of what users read on a screen."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from tvm_tile.report.compiled import KernelReport
+from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.table import aligned
+
+WIDTH = 100
+"""Characters of a line."""
+
+
+Row = tuple[Sequence[str], Callable[[int], str]]
+"""Cells of a table, and what tells the last one in at most so many characters."""
+
+
+def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    """The lines of a table whose last column has the room that is left of a screen's width."""
+    lines = list(aligned([heading, *((*cells, "") for cells, _ in rows)]))
+    start = lines[0].index(heading[-1])
+    yield lines[0]
+    for line, (_, tell) in zip(lines[1:], rows, strict=True):
+        yield line.ljust(start) + tell(WIDTH - start)
+
+
+def computes(kernel: KernelReport, width: int) -> str:
+    """What a kernel computes, as the user's model calls it, in at most so many characters."""
+    if kernel.names:
+        return short(kernel.names[0], width)
+    return cut(f"({kernel.operators or kernel.name})", width)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def wrapped(line: str) -> list[str]:
+    """A long line as two, the second one cut."""
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent="  ", max_lines=2, placeholder=" ...", break_long_words=True
+    )
+
+
+def cut(line: str, width: int = WIDTH) -> str:
+    """A line without what there is no room for."""
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def duration(seconds: float) -> str:
+    """Seconds as microseconds or milliseconds."""
+    microseconds = seconds * 1e6
+    if abs(microseconds) < 1000:
+        return f"{microseconds:.1f} us"
+    return f"{microseconds / 1000:.2f} ms"
+
+
+def size(count: float) -> str:
+    """Bytes as megabytes or gigabytes."""
+    return f"{count / 1e6:.2f} MB" if count < 10**9 else f"{count * 1e-9:.2f} GB"

@@ -1,0 +1,1 @@
+"""Devices as models meet them: kernels launched, memory, and when each kernel ran."""

@@ -1,0 +1,82 @@
+"""From a model's operators to fused, unscheduled loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from tvm_tile import compat
+from tvm_tile.build import rename_by_content
+from tvm_tile.device import Device
+from tvm_tile.passes import FirstChoices, GroupGates, JoinProducts, LayOutWeights
+from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
+from tvm_tile.passes.sequence import (
+    Refused,
+    fused_cost,
+    fusion_passes,
+    run_passes,
+    stock_fusion,
+    welding,
+)
+from tvm_tile.passes.state.copy_ends import CopyEnds
+from tvm_tile.passes.state.write_state import WriteState
+from tvm_tile.report.turned_weights import TurnedWeights
+from tvm_tile.tile.connect import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A fused model.
+
+    Attributes:
+        mod: its functions are unscheduled loops.
+        decisions: what became of each group of functions that could be one kernel.
+        turned: weights that are stored in another layout than the model has them in.
+    """
+
+    mod: tvm.IRModule
+    decisions: tuple[Decision, ...]
+    turned: tuple[TurnedWeights, ...]
+
+
+def fuse(
+    mod: tvm.IRModule,
+    device: Device,
+    first: FirstChoices | None = None,
+    refused: Refused | None = None,
+    *,
+    weld: bool = True,
+    graphs: bool = False,
+    state: int = 0,
+    as_stored: bool = False,
+) -> Fused:
+    """A model's operators as fused, unscheduled loops, each function named by its content.
+
+    Args:
+        mod: a model in Relax.
+        device: that it is compiled for.
+        first: schedules them; shared with whoever schedules the result.
+        refused: why functions must not be made of others, by their contents.
+        weld: as in :class:`~tvm_tile.options.Options`.
+        graphs: whether launches will be captured as graphs.
+        state: how many parameters and results of ``main``, the last ones, are the model's state.
+        as_stored: whether weights are read as they are stored, since others read them, too.
+
+    Raises:
+        UnsupportedOperatorError: TVM cannot write an operator's loops.
+    """
+    decisions: list[Decision] = []
+    turned: list[TurnedWeights] = []
+    first, record = first or FirstChoices(device), decisions.append
+    fusion = welding(device, record, first, refused) if weld else stock_fusion()
+
+    gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
+    grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
+    layouts = [] if as_stored else [LayOutWeights(device, first, refused, turned.append)]
+    ends = [CopyEnds(device)] if graphs else []
+    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
+    passes = [*fusing, *layouts, WriteState(state), *ends]
+    with compat.make_target(device):
+        fused = rename_by_content(run_passes(passes, mod))
+    return Fused(fused, tuple(decisions), tuple(turned))

@@ -1,0 +1,62 @@
+"""What holds around the whole of a compilation: one at a time, and only errors of ours leave it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tvm_tile.errors import BuildError, TileError
+from tvm_tile.registered.errors import let_errors_through
+
+Progress = Callable[[str, int, int], None]
+
+# TVM's operators' tags, its builders' scopes and what importers do to standard output belong to the
+# process. Kernels are compiled in threads of their own, within.
+_COMPILING = threading.RLock()
+
+
+@contextmanager
+def one_compilation() -> Iterator[None]:
+    """Wait for other threads' compilations; afterwards let out no errors but typed ones.
+
+    Raises:
+        BuildError: TVM, or a pass of ours, raised something else.
+    """
+    let_errors_through()
+    with _COMPILING:
+        try:
+            yield
+        except _Told as told:
+            raise told.error from None
+        except TileError:
+            raise
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            raise BuildError(
+                "TVM and tvm_tile must take the model through every stage",
+                f"{type(error).__name__}: {text}",
+                "report it, with the model",
+            ) from error
+
+
+def told_apart(progress: Progress | None) -> Progress | None:
+    """``progress``, whose own errors leave :func:`one_compilation` as they are."""
+    if progress is None:
+        return None
+
+    def tell(name: str, done: int, total: int) -> None:
+        try:
+            progress(name, done, total)
+        except Exception as error:
+            raise _Told(error) from error
+
+    return tell
+
+
+class _Told(BaseException):
+    """An error of the caller's own function."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
