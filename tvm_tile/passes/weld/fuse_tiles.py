@@ -14,12 +14,12 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.launches.warm import comparable_seconds
 from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.state.separate_in_place import with_blocks
 from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
-from tvm_tile.plan.warm import comparable_seconds
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
