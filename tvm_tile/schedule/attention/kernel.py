@@ -33,7 +33,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.rows import HeldScores, begin_rows
+from tvm_tile.schedule.attention.rows import HeldScores, begin_weighing
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.schedule.threads import Threads
@@ -135,7 +135,7 @@ def _walk(
     begin, end = chain.band.tiles(origin[axis.name], *size, ib.min, ib.max)
     first = begin if isinstance(begin, int) else ib.Bind(begin)
     slope = found.weights.slope if unit.has_small_scores else None
-    rows = begin_rows(found, unit.held, buffers, slope)
+    rows = begin_weighing(found, unit.held, buffers, slope)
 
     def keys(number: Any) -> Place:
         return {**origin, chain.keys.name: number * tile.keys}

@@ -72,9 +72,9 @@ class HeldScores(Protocol):
         ...
 
 
-def begin_rows(
+def begin_weighing(
     found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any], slope: float | None
-) -> Rows:
+) -> Weighing:
     """What makes weights of scores, as the two products have it.
 
     Args:
@@ -84,11 +84,11 @@ def begin_rows(
         slope: of :class:`RunningSoftmax`.
     """
     if found.weights.lowest is None:
-        return Rows(found, held, buffers)
+        return Weighing(found, held, buffers)
     return RunningSoftmax(found, held, buffers, slope, found.weights.lowest)
 
 
-class Rows:
+class Weighing:
     """The scores of one thread, while its code is written; each makes its weight by itself.
 
     Args:
@@ -157,7 +157,7 @@ class Rows:
         return {**origin, rows.name: own, keys.name: _within(key, keys.extent, self._held.keys)}
 
 
-class RunningSoftmax(Rows):
+class RunningSoftmax(Weighing):
     """The same, where weights are the softmax of a row's scores.
 
     It keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,

@@ -41,7 +41,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.schedule.attention.find import AttentionMatch
-from tvm_tile.schedule.attention.rows import begin_rows
+from tvm_tile.schedule.attention.rows import begin_weighing
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
@@ -198,7 +198,7 @@ class _Consumer:
         self.thread = ib.Bind(kernel.thread - WARPGROUP)
         self.held = WarpRows(self.thread, tile.rows, tile.keys, tile.columns)
         # With scores of half precision the exponent is one multiplication and one addition.
-        self.rows = begin_rows(found, self.held, buffers, found.weights.slope)
+        self.rows = begin_weighing(found, self.held, buffers, found.weights.slope)
         self.turns = [Turn(ring) for ring in kernel.rings]
         dtypes = (found.chain.first.left.tensor.dtype,) * 2
         _, keys, values = kernel.sides
