@@ -161,7 +161,9 @@ def halo_taking(seconds: float) -> Callable[..., Scheduled]:
 
 
 def joined_for(before: IRModule, seconds: float) -> tuple[IRModule, tuple[Decision, ...]]:
-    return _joined(before, before.get_global_var("main"), before["main"], halo_taking(seconds), {})
+    return _joined(
+        before, before.get_global_var("main"), before["main"], halo_taking(seconds), {}, H200
+    )
 
 
 class TestBottlenecks:
@@ -204,7 +206,7 @@ def test_groups_that_compute_the_same_are_asked_about_once() -> None:
         return joining_all(func, rules)
 
     mod = unjoined(module(twice, TOKENS, (WIDTH, 3 * WIDTH), WEIGHT), H200)
-    _joined(mod, mod.get_global_var("main"), mod["main"], count, {})
+    _joined(mod, mod.get_global_var("main"), mod["main"], count, {}, H200)
     assert asked
     assert len(asked) == len(set(asked))
 
@@ -371,7 +373,7 @@ def test_what_is_joined_computes_what_its_members_did(seed: int) -> None:
     body, shapes = random_body(random.Random(seed))
     before = unjoined(module(body, *shapes, dtype="float32"), H200)
     var = before.get_global_var("main")
-    after, _ = _joined(before, var, before["main"], joining_all, {})
+    after, _ = _joined(before, var, before["main"], joining_all, {}, H200)
     assert relax.analysis.check_well_formed(after)
     assert calls(after) < calls(before)
     rng = np.random.default_rng(seed)

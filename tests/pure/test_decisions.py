@@ -95,7 +95,7 @@ def test_values_are_handed_over_on_chip_and_views_not_at_all() -> None:
     value, view = Edge(0, 1, 4), Edge(0, 1, 4, is_view=True)
     joined = Decision(("a", "b"), (value, view))
     assert [joined.level(edge) for edge in joined.edges] == ["register", "in place"]
-    halo = replace(joined, rule="halo")
+    halo = replace(joined, edges=(replace(value, is_shared=True), view))
     assert [halo.level(edge) for edge in halo.edges] == ["shared", "in place"]
     apart = replace(joined, reason=UNWRITTEN)
     assert [apart.level(edge) for edge in apart.edges] == ["global", "global"]

@@ -35,7 +35,8 @@ def test_every_function_is_a_box_and_every_value_an_arrow() -> None:
     assert "0.50 MB, register" in texts(drawing)
     assert "1.00 MB, in place" in texts(drawing)
     assert "0.25 MB, global" in texts(drawing)
-    assert "0.50 MB, shared" in texts(draw((replace(JOINED, rule="halo"),)))
+    shared = replace(JOINED, edges=(replace(JOINED.edges[-1], is_shared=True),))
+    assert "0.50 MB, shared" in texts(draw((shared,)))
 
 
 def test_equal_groups_are_drawn_once() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tvm_tile.tile.rules import Level, rule_named
+from tvm_tile.tile.rules import Level
 
 
 class Kind(Enum):
@@ -64,12 +64,15 @@ class Edge:
         size: of the value, in bytes.
         is_view: whether it is other values as they are: made one kernel with its taker, it is
             read where these lie.
+        is_shared: whether it goes through shared memory where they are one kernel; if not, threads
+            keep it in registers.
     """
 
     maker: int
     taker: int
     size: int
     is_view: bool = False
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,7 @@ class Decision:
         """
         if self.reason:
             return "global"
-        rule = rule_named(self.rule)
-        level = Level.REGISTER if rule is None else rule.hands_over or Level.REGISTER
+        level = Level.SHARED if edge.is_shared else Level.REGISTER
         return "in place" if edge.is_view else level.value
 
 

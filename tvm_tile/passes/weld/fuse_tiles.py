@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -24,7 +24,7 @@ from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
 from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
-from tvm_tile.tile.rules import JOINING, ROWS
+from tvm_tile.tile.rules import JOINING, ROWS, Level
 
 Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
 """A function as one kernel; ``None`` where no rule takes it, of all or of these."""
@@ -174,9 +174,15 @@ def _reckoned(
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
     stays = (Kind.PRODUCT, Kind.SPATIAL) if rule.takes_halves else (Kind.PRODUCT,)
-    is_moved = kind_of(mod[members[-1].func]) not in stays
+    kinds = [kind_of(mod[site.func]) for site in members]
+    is_moved = kinds[-1] not in stays
     if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
+    # What is made of single values is made where these are: in registers.
+    shared = rule.hands_over is Level.SHARED
+    edges = tuple(
+        replace(edge, is_shared=shared and kinds[edge.taker] is not Kind.SPATIAL) for edge in edges
+    )
     return Decision(names, edges, apart, seconds, rule.name, reason)
 
 
