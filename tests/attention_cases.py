@@ -56,7 +56,7 @@ def _case(name: str, body: Body, *shapes: tuple[int, ...]) -> Case:
 
 
 FLOATS = (
-    *map(in_float32, CHAIN_CASES),
+    *(in_float32(case) for case in CHAIN_CASES if not case.name.startswith("feed_forward")),
     _case("by_heads", by_heads(3), (2, 70, 144), (2, 45, 144), (2, 45, 144)),
     _case("by_heads_of_odd_width", by_heads(5), (2, 33, 35), (2, 45, 35), (2, 45, 35)),
     _case("turned", turned(0.3), (4, 40, 66), (4, 40, 97), (4, 24, 97)),

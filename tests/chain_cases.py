@@ -82,10 +82,33 @@ def _sizes() -> list[Case]:
     ]
 
 
+def _turned(q: Any, k: Any, v: Any) -> Any:
+    """Keys that lie one beside the other, and values along a row."""
+    k, v = (
+        relax.BlockBuilder.current().emit(op.permute_dims(side, [0, 1, 3, 2])) for side in (k, v)
+    )
+    return attention(0.125)(q, k, v)
+
+
 def _others() -> list[Case]:
     half = (2, 3, 72, 88)
     return [
         _case("bfloat16", attention(0.125), (2, 3), (72, 88, 64, 64), dtype="bfloat16"),
+        Case(
+            "keys_of_all_heads",
+            "chain",
+            attention(0.125),
+            tuple(Input(shape, "float16") for shape in ((2, 3, 72, 64), *((2, 1, 88, 64),) * 2)),
+        ),
+        Case(
+            "keys_and_values_turned",
+            "chain",
+            _turned,
+            tuple(
+                Input(shape, "float16")
+                for shape in ((2, 3, 72, 64), (2, 3, 64, 88), (2, 3, 40, 88))
+            ),
+        ),
         _case("one_batch", attention(0.25), (), (150, 130, 32, 48)),
         _case(
             "masked",

@@ -159,7 +159,7 @@ def test_each_barrier_is_needed(entry: Case, device: Device, tmp_path: Path) -> 
 @pytest.mark.parametrize(("name", "device"), BUILT_FOR_WARPS, **BY_ID)
 def test_the_first_choice_becomes_machine_code(name: str, device: Device) -> None:
     """What a step needs once may be spilled, as compilers do to have more threads."""
-    for entry in (HALVES[name], SINGLES[name]):
+    for entry in (own[name] for own in (HALVES, SINGLES) if name in own):
         _, found = function_and_choices(entry, device, schedule_attention)
         choice = found[0]()
         program = Builder(device).build_functions({"t": choice.func})["t"]
@@ -213,6 +213,12 @@ def test_what_registers_do_not_hold_stays_apart(width: int, rule: str | None) ->
     inputs = tuple(Input((2, 3, 512, width), "float16") for _ in range(3))
     found = rules_of(Case("", "", attention(0.125), inputs), RX7900XTX)
     assert (found == rule) if rule else ("warp_attention" not in found)
+
+
+def test_a_feed_forward_of_float32_stays_apart() -> None:
+    case = HALVES["feed_forward"]
+    inputs = tuple(replace(entry, dtype="float32") for entry in case.inputs)
+    assert rules_of(replace(case, inputs=inputs), H200).count("contraction") == 2
 
 
 def test_what_bulk_copies_do_not_take_goes_to_mma() -> None:

@@ -50,6 +50,8 @@ EMULATED = {
     "window_steep": 1,
     "window_around": -1,
     "causal_padded": 0,
+    "keys_of_all_heads": 0,
+    "keys_and_values_turned": 1,
     "feed_forward": 0,
     "feed_forward_turned": 0,
     "feed_forward_ragged": 1,

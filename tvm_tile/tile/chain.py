@@ -50,14 +50,14 @@ class Chain:
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
         beside: bytes of what else weights are made of, such as a mask or a bias.
-        operations: of a score, beyond those of a softmax.
+        operations: that make a weight of a score where there is no softmax; else ``None``.
     """
 
     first: Product
     second: Product
     band: Band = EVERYWHERE
     beside: int = 0
-    operations: int = 0
+    operations: int | None = None
 
     @property
     def keys(self) -> Axis:
@@ -88,8 +88,13 @@ class Chain:
         items = len(lengths) * self.first.batches
         return Rounds(lengths, self.first.batches, min(items, most or items))
 
+    @property
+    def has_softmax(self) -> bool:
+        """Whether weights are the softmax of a row's scores."""
+        return self.operations is None
+
     def made_cycles(self, device: Device, size: tuple[int, int], warps: int) -> float:
-        """Cycles of a multiprocessor for what becomes of a tile's scores beyond a softmax.
+        """Cycles of a multiprocessor for the operations that make weights of a tile's scores.
 
         A scheduler issues an instruction each cycle if it has two warps or more.
 
@@ -98,7 +103,7 @@ class Chain:
             size: rows and keys of the tiles that are at work together.
             warps: that share them.
         """
-        slots = math.prod(size) * self.operations / device.lanes_per_multi_processor
+        slots = math.prod(size) * (self.operations or 0) / device.lanes_per_multi_processor
         return slots * max(1.0, 2 * SCHEDULERS / warps)
 
     @property

@@ -154,7 +154,7 @@ def _registers(chain: Chain, tile: WarpAttentionTile) -> int:
     fragments = (tile.keys + tile.warp_rows) // unit.rows * unit.layout.units
     loaded = max(fragments, tile.columns // unit.rows) * UNIT_BYTES // 4
     weights = scores * unit.layout.copies * _HALF // 4
-    made = _OF_AN_ELEMENT if chain.operations else 0
+    made = 0 if chain.has_softmax else _OF_AN_ELEMENT
     walk = scores + weights + sums + loaded + max(keys, values) + made
     return max(walk, queries + keys + values) + _FIXED_OF_WAVES * unit.layout.copies
 

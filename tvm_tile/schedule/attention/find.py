@@ -212,7 +212,7 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
         element = dataclasses.replace(weights.element, value=value)
         weights = dataclasses.replace(weights, element=element)
     beside = _bytes(weights.element.tensors, form.params)
-    work = made_operations(weights.element) if weights.lowest is None else 0
+    work = made_operations(weights.element) if weights.lowest is None else None
     return dataclasses.replace(chain, beside=beside, operations=work), weights
 
 
