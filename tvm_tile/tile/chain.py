@@ -6,6 +6,9 @@ second one, a tile at a time: the tile of scores stays in registers, becomes wei
 the left operand of the second product (Welder, OSDI'23, section 3: tiles connected at the level of
 registers). What a softmax needs of a whole row, its maximum and its sum, runs along; sums so far
 are scaled when the maximum grows (Milakov and Gimelshein, 2018; Dao et al., 2022).
+
+A feed-forward network is such a chain, too, with an activation in place of the softmax: what is
+called keys here are its hidden channels, scores and weights their values before and behind it.
 """
 
 from __future__ import annotations

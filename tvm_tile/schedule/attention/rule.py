@@ -1,4 +1,6 @@
-"""Attention on whatever multiplies an element type: two products with a softmax in between.
+"""Two products, one behind the other, on whatever multiplies an element type.
+
+Attention has a softmax in between, a feed-forward network an activation.
 
 ``find.py`` finds them, ``tile/warp_attention.py`` and ``tile/attention.py`` rank tiles,
 ``kernel.py`` writes the walk through the keys, and a unit (``mma_warps.py``, ``waves.py``,
@@ -24,7 +26,7 @@ from tvm_tile.tile.warp_attention import WarpAttentionTile, construct_warp_atten
 
 
 def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
-    """Tiles for two products, one behind the other, with a softmax in between."""
+    """Tiles for two products, one behind the other, perhaps with a softmax in between."""
     found = find_chain(task)
     if found is None:
         return ()

@@ -1,4 +1,4 @@
-"""Attention on Hopper's tensor cores.
+"""Attention, and feed-forward networks, on Hopper's tensor cores.
 
 ``attention/find.py`` finds the two products and what lies between them, ``tile/chain.py`` ranks
 tiles, ``kernel.py`` writes them.
@@ -17,7 +17,7 @@ from tvm_tile.tile.rules import CHAIN
 
 
 def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
-    """Tiles for two products, one behind the other, with a softmax in between."""
+    """Tiles for two products, one behind the other, perhaps with a softmax in between."""
     found = find_chain(task)
     if found is None:
         return ()
