@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from chain_cases import attention, biased, constant, masked
 from kernels import Case, Input
@@ -50,7 +51,7 @@ def joined_heads(inner: Body) -> Body:
 def capped(scores: Any, dtype: str, keep: Any) -> Any:
     """As Gemma 2 has it: soft-capped, then masked by a number that is added."""
     scores = op.multiply(op.tanh(op.multiply(scores, constant(0.2, dtype))), constant(5.0, dtype))
-    lowest = constant(float(np.finfo("float32").min), dtype)
+    lowest = constant(float(ml_dtypes.finfo(dtype).min), dtype)
     return op.add(scores, op.where(keep, constant(0.0, dtype), lowest))
 
 

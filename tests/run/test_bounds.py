@@ -128,6 +128,7 @@ def test_loops_on_a_gpu_end_at_their_bound() -> None:
     module = make().eval()
     options = Options(control="kernel", most_iterations=3, cache=False)
     model = tvm_tile.compile(exported(module, draw(1)), "auto", options=options)
+    assert model.report.plans, model.explain("all")
     x = draw(1)[1]
     for limit in (3, 4, 2, 1000, 3):
         given = torch.tensor(limit), x
@@ -154,6 +155,7 @@ def test_recursion_on_a_gpu_ends_at_its_bound() -> None:
         )
         for depth in (2, 31)
     )
+    assert shallow.report.plans, shallow.explain("all")
     for _ in range(2):
         with pytest.raises(BoundError, match="most_depth"):
             shallow(x.cuda())

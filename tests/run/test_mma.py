@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import tvm
-from kernels import Case, candidate_errors
+from joined import joined_function
+from kernels import Case, function_errors
 from mma_cases import MMA_CASES
 
 from tvm_tile.device import Device, find_device
@@ -30,7 +31,9 @@ def device_here() -> Device:
 @pytest.mark.parametrize("entry", MMA_CASES, ids=[entry.name for entry in MMA_CASES])
 def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     limit = LIMITS[entry.inputs[0].dtype]
-    found = candidate_errors(entry, device_here(), schedule_mma, CANDIDATES)
+    device = device_here()
+    func = joined_function(entry, device, schedule_mma)
+    found = function_errors(func, device, schedule_mma, CANDIDATES)
     assert found
     wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= limit]
     assert not wrong

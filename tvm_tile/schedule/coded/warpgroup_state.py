@@ -71,6 +71,11 @@ class CodedWarpgroups:
         )
 
     def of_warp(self) -> Any:
-        """Have a warp's threads come together; whether this one then speaks for them."""
+        """Have a warp's threads come together; whether this one then speaks for them.
+
+        What the others have written before they meet is seen by whoever waits for the speaker.
+        CUDA's racecheck does not know that a meeting passes this on: it reports each such word as
+        a hazard, and none where every thread speaks for itself.
+        """
         ib.evaluate(T.cuda.warp_sync())
         return self.block.thread % _WARP == 0
