@@ -9,8 +9,6 @@ from typing import Any
 
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node
-from tvm_tile.frontend.onnx_resize import convert_resize
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.layouts import Layout, spatial_axes
 from tvm_tile.frontend.relay.values import cast, constant, dtype_of, is_float, shape_of
@@ -62,6 +60,10 @@ def _resized(
     call: OperatorCall, x: Value, layout: str, sizes: Sequence[int], how: Interpolation
 ) -> Value:
     """An image of some sizes; of integers by copying alone, since how others round is open."""
+    # Behind these is ONNX's own library, which few programs of Relay need.
+    from tvm_tile.frontend.onnx.node import Node
+    from tvm_tile.frontend.onnx.resize import convert_resize
+
     letters = Layout.parse(layout).letters
     shape = shape_of(x)
     if len(shape) != len(letters):

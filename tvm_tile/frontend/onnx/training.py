@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node, Value, along, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, along, constant, dtype_of, shape_of
 
 
 def convert_batch_norm(node: Node) -> Value | None:

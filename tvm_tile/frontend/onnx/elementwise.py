@@ -9,8 +9,9 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_model import dtype_name
-from tvm_tile.frontend.onnx_node import Node, Value, constant, counted_axis, dtype_of, shape_of
+from tvm_tile.frontend.onnx.model import dtype_name
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.powers import integer_power
 
 

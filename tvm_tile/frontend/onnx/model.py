@@ -14,7 +14,7 @@ from tvm_tile.closest import did_you_mean
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
 from tvm_tile.frontend.declared import Declared, Shapes
 from tvm_tile.frontend.foreign_files import foreign_format
-from tvm_tile.frontend.onnx_check import problems, texts
+from tvm_tile.frontend.onnx.check import problems, texts
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tvm_tile.frontend.onnx_rewrite import (
+from tvm_tile.frontend.onnx.rewrite import (
     STANDARD_DOMAINS,
     opset_version,
     renamed,

@@ -13,7 +13,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from tvm_tile.errors import UnsupportedOperatorError
-from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, constant, dtype_of, shape_of
 
 
 def _numbers(attrs: Mapping[str, Any], name: str, count: int, default: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from tvm_tile.frontend.onnx_model import outline
+from tvm_tile.frontend.onnx.model import outline
 
 _log = logging.getLogger(__name__)
 

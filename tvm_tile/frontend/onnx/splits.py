@@ -8,7 +8,8 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node, Value, axis_of
+from tvm_tile.frontend.onnx.node import Node, axis_of
+from tvm_tile.frontend.ops.values import Value
 
 
 def convert_split(node: Node) -> Value:

@@ -8,19 +8,16 @@ from typing import Any
 
 import onnx
 
-from tvm_tile.frontend import onnx_elementwise as elementwise
-from tvm_tile.frontend import onnx_indexing as indexing
-from tvm_tile.frontend import onnx_quantized as quantized
-from tvm_tile.frontend import onnx_training as training
-from tvm_tile.frontend import onnx_windows as windows
-from tvm_tile.frontend.onnx_detection import convert_non_max_suppression
-from tvm_tile.frontend.onnx_few_bits import convert_matmul_bits
-from tvm_tile.frontend.onnx_node import Converter, Node, Value, shape_of
-from tvm_tile.frontend.onnx_recurrent import RECURRENT_OPERATORS, convert_recurrent
-from tvm_tile.frontend.onnx_regions import convert_roi_align
-from tvm_tile.frontend.onnx_resize import convert_resize
-from tvm_tile.frontend.onnx_signal import convert_dft, convert_stft
-from tvm_tile.frontend.onnx_splits import convert_split, convert_split_to_sequence
+from tvm_tile.frontend.onnx import elementwise, indexing, quantized, training, windows
+from tvm_tile.frontend.onnx.detection import convert_non_max_suppression
+from tvm_tile.frontend.onnx.few_bits import convert_matmul_bits
+from tvm_tile.frontend.onnx.node import Converter, Node
+from tvm_tile.frontend.onnx.recurrent import RECURRENT_OPERATORS, convert_recurrent
+from tvm_tile.frontend.onnx.regions import convert_roi_align
+from tvm_tile.frontend.onnx.resize import convert_resize
+from tvm_tile.frontend.onnx.signal import convert_dft, convert_stft
+from tvm_tile.frontend.onnx.splits import convert_split, convert_split_to_sequence
+from tvm_tile.frontend.ops.values import Value, shape_of
 
 Attrs = Mapping[str, Any]
 

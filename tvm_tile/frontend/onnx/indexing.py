@@ -11,8 +11,9 @@ from tvm import ir, relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_model import dtype_name
-from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx.model import dtype_name
+from tvm_tile.frontend.onnx.node import Node, axis_of
+from tvm_tile.frontend.ops.values import Value, along, constant, dtype_of, shape_of
 
 
 def convert_shape(node: Node) -> Value:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from tvm_tile.frontend.onnx_rewrite import walk_nodes
+from tvm_tile.frontend.onnx.rewrite import walk_nodes
 
 # Of smaller tensors values are as good as codes.
 _LEAST_CODES = 1 << 12

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, constant, dtype_of, shape_of
 
 # A product costs the length a element; beyond this a fast transform would be wanted.
 _MAX_LENGTH = 4096

@@ -14,7 +14,8 @@ from tvm.ir import GenericConst
 from tvm.relax import op
 from tvm.script import tirx as T
 
-from tvm_tile.frontend.onnx_node import Node, Value
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value
 
 
 def convert_non_max_suppression(node: Node) -> Value:

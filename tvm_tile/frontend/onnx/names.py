@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from tvm_tile.frontend.onnx_rewrite import graphs_of, walk_nodes
+from tvm_tile.frontend.onnx.rewrite import graphs_of, walk_nodes
 
 
 @dataclass(frozen=True, slots=True)

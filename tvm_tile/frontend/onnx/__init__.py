@@ -14,10 +14,10 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported
-from tvm_tile.frontend.onnx_fold import fold
-from tvm_tile.frontend.onnx_limits import require_bounded, require_few_nodes
-from tvm_tile.frontend.onnx_loops import Loops
-from tvm_tile.frontend.onnx_model import (
+from tvm_tile.frontend.onnx.fold import fold
+from tvm_tile.frontend.onnx.limits import require_bounded, require_few_nodes
+from tvm_tile.frontend.onnx.loops import Loops
+from tvm_tile.frontend.onnx.model import (
     bind_constants,
     fix_sizes,
     free_inputs,
@@ -27,15 +27,15 @@ from tvm_tile.frontend.onnx_model import (
     unwrap_optionals,
     validate_model,
 )
-from tvm_tile.frontend.onnx_names import NodeNames
-from tvm_tile.frontend.onnx_node import Node
-from tvm_tile.frontend.onnx_operators import (
+from tvm_tile.frontend.onnx.names import NodeNames
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.onnx.operators import (
     ADDED_OPERATORS,
     DOMAINS,
     convert_operator,
     is_misread,
 )
-from tvm_tile.frontend.onnx_rewrite import (
+from tvm_tile.frontend.onnx.rewrite import (
     STANDARD_DOMAINS,
     drop_identities,
     expand_functions,
@@ -44,8 +44,8 @@ from tvm_tile.frontend.onnx_rewrite import (
     take_constant_branches,
     walk_nodes,
 )
-from tvm_tile.frontend.onnx_types import inferred_types, static_extents
-from tvm_tile.frontend.onnx_unrolling import unroll_loops
+from tvm_tile.frontend.onnx.types import inferred_types, static_extents
+from tvm_tile.frontend.onnx.unrolling import unroll_loops
 from tvm_tile.frontend.prepare import prepared
 from tvm_tile.graph.user_names import Names, named
 
@@ -249,7 +249,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         """Compare the shapes of what was imported with those that ONNX infers.
 
         What is computed from a shape was folded to constants before (see
-        :mod:`tvm_tile.frontend.onnx_fold`): where the two differ, one of them is wrong.
+        :mod:`tvm_tile.frontend.onnx.fold`): where the two differ, one of them is wrong.
 
         Raises:
             _Rejected: they differ.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node, Value, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, constant, dtype_of, shape_of
 
 _BYTE = 8  # bits
 

@@ -13,7 +13,8 @@ from typing import Any
 from tvm import te, tirx
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node, Value, dtype_of, shape_of
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, dtype_of, shape_of
 
 
 def convert_roi_align(node: Node) -> Value:

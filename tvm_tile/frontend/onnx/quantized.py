@@ -13,8 +13,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_model import dtype_name
-from tvm_tile.frontend.onnx_node import Node, Value, along, axis_of, constant, dtype_of, shape_of
+from tvm_tile.frontend.onnx.model import dtype_name
+from tvm_tile.frontend.onnx.node import Node, axis_of
+from tvm_tile.frontend.ops.values import Value, along, constant, dtype_of, shape_of
 
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32"})
 _FLOATS = {"float8_e4m3fn": 448.0}  # that numbers are rounded to, and the largest one

@@ -15,15 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import (
-    Node,
-    Value,
-    along,
-    constant,
-    counted_axis,
-    dtype_of,
-    shape_of,
-)
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, along, constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.resampling import far_weight, near_weight, weighted_sums
 
 # Up to so many taps are gathers that fuse with their sum.

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import onnx
 
 from tvm_tile.errors import ModelError, ModelFileError
-from tvm_tile.frontend.onnx_rewrite import walk_nodes
-from tvm_tile.frontend.onnx_types import static_extents
+from tvm_tile.frontend.onnx.rewrite import walk_nodes
+from tvm_tile.frontend.onnx.types import static_extents
 
 #: Nodes of a model once its functions are written out.
 MAX_NODES = 200_000
@@ -73,7 +73,7 @@ def require_bounded(types: Mapping[str, onnx.TypeProto.Tensor]) -> None:
     """Look at the shape of every tensor, as far as ONNX infers them.
 
     Args:
-        types: from :func:`tvm_tile.frontend.onnx_types.inferred_types`.
+        types: from :func:`tvm_tile.frontend.onnx.types.inferred_types`.
 
     Raises:
         ModelError: a tensor is larger than ``MAX_BYTES``.

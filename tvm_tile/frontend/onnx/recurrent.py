@@ -15,7 +15,8 @@ from tvm import relax
 from tvm.relax import op
 
 from tvm_tile.frontend.loops import Values
-from tvm_tile.frontend.onnx_node import Node, Value, dtype_of, shape_of
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.values import Value, dtype_of, shape_of
 from tvm_tile.frontend.scan import scan
 
 _ACTIVATIONS: dict[str, Callable[[Value], Value]] = {

@@ -1,7 +1,7 @@
 """Fold constants of an ONNX model. Knows ONNX, not TVM.
 
 TVM's importer needs shapes, axes and scales as constants, where exporters leave arithmetic on
-shapes. Shapes are ONNX's own inference's (see :mod:`tvm_tile.frontend.onnx_types`), values those of
+shapes. Shapes are ONNX's own inference's (see :mod:`tvm_tile.frontend.onnx.types`), values those of
 ONNX's own reference evaluator. (The
 simplifiers in use have shape inferences of their own, which err: onnxslim's on a ``Pad`` whose
 axes are in no order, so that a shape that was read behind it was folded wrong.)
@@ -16,17 +16,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from tvm_tile.frontend.onnx_codes import decoded_weights, with_whole_bytes
-from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS
-from tvm_tile.frontend.onnx_rewrite import (
+from tvm_tile.frontend.onnx.codes import decoded_weights, with_whole_bytes
+from tvm_tile.frontend.onnx.model import SHAPE_ELEMENTS
+from tvm_tile.frontend.onnx.rewrite import (
     STANDARD_DOMAINS,
     graphs_of,
     opset_version,
     replace_nodes,
     walk_nodes,
 )
-from tvm_tile.frontend.onnx_sequences import sequence_length, sequence_tensors, tensor_at
-from tvm_tile.frontend.onnx_types import POOLS, inferred_types, static_extents
+from tvm_tile.frontend.onnx.sequences import sequence_length, sequence_tensors, tensor_at
+from tvm_tile.frontend.onnx.types import POOLS, inferred_types, static_extents
 
 _log = logging.getLogger(__name__)
 

@@ -14,11 +14,12 @@ from tvm.ir import GenericConst
 from tvm.relax import op
 
 from tvm_tile.frontend.loops import Values, repeat_while, written
-from tvm_tile.frontend.onnx_fold import fold
-from tvm_tile.frontend.onnx_model import SHAPE_ELEMENTS
-from tvm_tile.frontend.onnx_node import Node, Value, counted_axis, dtype_of, shape_of
-from tvm_tile.frontend.onnx_rewrite import graphs_of, walk_nodes
-from tvm_tile.frontend.onnx_unrolling import goes_on_always, known_count
+from tvm_tile.frontend.onnx.fold import fold
+from tvm_tile.frontend.onnx.model import SHAPE_ELEMENTS
+from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.onnx.rewrite import graphs_of, walk_nodes
+from tvm_tile.frontend.onnx.unrolling import goes_on_always, known_count
+from tvm_tile.frontend.ops.values import Value, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.scan import scan
 
 Write = Callable[[onnx.GraphProto, Mapping[str, Value]], Values]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import numpy_helper
 
-from tvm_tile.frontend.onnx_types import static_extents
+from tvm_tile.frontend.onnx.types import static_extents
 
 
 def sequence_tensors(
