@@ -63,6 +63,37 @@ class Node:
         value = self.attrs.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
+    def numbers(self, name: str, count: int, default: int) -> list[int]:
+        """An attribute that has ``count`` numbers.
+
+        Raises:
+            ValueError: there are more or fewer.
+        """
+        values = [int(value) for value in self.attrs.get(name, (default,) * count)]
+        if len(values) != count:
+            raise ValueError(f"{name} {values} for {count} numbers")
+        return values
+
+    def pads(
+        self,
+        extents: Sequence[int],
+        kernel: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+    ) -> list[int]:
+        """What is padded before the first element of each dimension, then behind the last one."""
+        auto = self.text("auto_pad", "NOTSET")
+        if auto == "NOTSET":
+            return self.numbers("pads", 2 * len(extents), 0)
+        if auto == "VALID":
+            return [0] * 2 * len(extents)
+        totals = [
+            max(0, (-(-e // s) - 1) * s + (k - 1) * d + 1 - e)
+            for e, k, s, d in zip(extents, kernel, strides, dilations, strict=True)
+        ]
+        smaller, larger = [t // 2 for t in totals], [t - t // 2 for t in totals]
+        return smaller + larger if auto == "SAME_UPPER" else larger + smaller
+
     def emit(self, value: Value) -> Value:
         """Bind an expression to a variable, so that it is computed once and has a type."""
         return self.builder.emit(value)

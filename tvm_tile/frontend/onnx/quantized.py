@@ -6,9 +6,6 @@ are in float32 (or in the scale's type).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from tvm import relax
 from tvm.relax import op
@@ -128,40 +125,18 @@ def _integer_conv(
     if w_zero is not None and len(w_zero.ty.shape) == 1:
         w_zero = along(w_zero, 0, rank)
     convolve, layout, kernel_layout = _CONVOLUTIONS[rank]
-    attrs = node.attrs
-    strides = [int(stride) for stride in attrs.get("strides", (1,) * (rank - 2))]
-    dilations = [int(dilation) for dilation in attrs.get("dilations", (1,) * (rank - 2))]
-    pads = _paddings(attrs, shape_of(x)[2:], shape_of(w)[2:], strides, dilations)
+    strides, dilations = (node.numbers(name, rank - 2, 1) for name in ("strides", "dilations"))
+    pads = node.pads(shape_of(x)[2:], shape_of(w)[2:], strides, dilations)
     return convolve(
         _shifted(node, x, x_zero),
         _shifted(node, w, w_zero),
         strides=strides,
         padding=pads,
         dilation=dilations,
-        groups=int(attrs.get("group", 1)),
+        groups=int(node.attrs.get("group", 1)),
         data_layout=layout,
         kernel_layout=kernel_layout,
     )
-
-
-def _paddings(
-    attrs: Mapping[str, Any],
-    extents: tuple[int, ...],
-    kernel: tuple[int, ...],
-    strides: list[int],
-    dilations: list[int],
-) -> list[int]:
-    auto = attrs.get("auto_pad", b"NOTSET").decode()
-    if auto == "NOTSET":
-        return [int(pad) for pad in attrs.get("pads", (0,) * 2 * len(extents))]
-    if auto == "VALID":
-        return [0] * 2 * len(extents)
-    totals = [
-        max(0, (-(-e // s) - 1) * s + (k - 1) * d + 1 - e)
-        for e, k, s, d in zip(extents, kernel, strides, dilations, strict=True)
-    ]
-    smaller, larger = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return smaller + larger if auto == "SAME_UPPER" else larger + smaller
 
 
 def _shifted(node: Node, x: Value, zero: Value | None) -> Value:

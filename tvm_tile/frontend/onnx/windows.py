@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,19 +13,9 @@ from tvm.relax import op
 
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.pooling import largest_with_places, reduced
 from tvm_tile.frontend.ops.values import Value, constant, dtype_of, shape_of
-
-
-def _numbers(attrs: Mapping[str, Any], name: str, count: int, default: int) -> list[int]:
-    """An attribute with a number for each spatial dimension.
-
-    Raises:
-        ValueError: there are more or fewer.
-    """
-    values = [int(value) for value in attrs.get(name, (default,) * count)]
-    if len(values) != count:
-        raise ValueError(f"{name} {values} for {count} numbers")
-    return values
+from tvm_tile.frontend.ops.windows import Windows
 
 
 def convert_col2im(node: Node) -> Value:
@@ -37,8 +26,8 @@ def convert_col2im(node: Node) -> Value:
     assert block is not None
     extents, kernel = image.tolist(), block.tolist()
     rank = len(extents)
-    strides, dilations = (_numbers(node.attrs, n, rank, 1) for n in ("strides", "dilations"))
-    pads = _numbers(node.attrs, "pads", 2 * rank, 0)
+    strides, dilations = (node.numbers(n, rank, 1) for n in ("strides", "dilations"))
+    pads = node.numbers("pads", 2 * rank, 0)
     steps = [
         (e + pads[i] + pads[i + rank] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
         for i, e in enumerate(extents)
@@ -80,10 +69,10 @@ def settle_conv_transpose(node: Node) -> Node:
     shape, weights = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     rank = len(shape) - 2
     attrs = dict(node.attrs)
-    kernel = _numbers(attrs, "kernel_shape", rank, 0) if "kernel_shape" in attrs else weights[2:]
-    strides, dilations = (_numbers(attrs, name, rank, 1) for name in ("strides", "dilations"))
-    extra = _numbers(attrs, "output_padding", rank, 0)
-    pads = _numbers(attrs, "pads", 2 * rank, 0)
+    kernel = node.numbers("kernel_shape", rank, 0) if "kernel_shape" in attrs else weights[2:]
+    strides, dilations = (node.numbers(name, rank, 1) for name in ("strides", "dilations"))
+    extra = node.numbers("output_padding", rank, 0)
+    pads = node.numbers("pads", 2 * rank, 0)
     full = [
         (e - 1) * s + (k - 1) * d + 1
         for e, s, k, d in zip(shape[2:], strides, kernel, dilations, strict=True)
@@ -114,45 +103,24 @@ def settle_conv_transpose(node: Node) -> Node:
     return replace(node, attrs=attrs)
 
 
-def convert_max_pool_with_indices(node: Node, values: Value) -> Value:
+def convert_max_pool_with_indices(node: Node, like: Value) -> Value:
     """MaxPool's results, and the place of each, the first one where several are equal.
 
     Args:
         node: the MaxPool.
-        values: its results.
+        like: what TVM makes of it, whose shape is right; nothing computes it.
     """
-    x, values = node.inputs[0], node.emit(values)
-    shape, sizes = shape_of(x), shape_of(values)
-    rank = len(shape) - 2
-    kernel = _numbers(node.attrs, "kernel_shape", rank, 0)
-    strides, dilations = (_numbers(node.attrs, n, rank, 1) for n in ("strides", "dilations"))
-    pads = _pads(node, shape[2:], sizes[2:], kernel, strides, dilations)
-    by_columns = bool(node.attrs.get("storage_order", 0))
-    nowhere = tirx.const(np.iinfo("int64").max, "int64")
-
-    def places_of(x: te.Tensor, values: te.Tensor) -> te.Tensor:
-        taps = [te.reduce_axis((0, k), name=f"k{i}") for i, k in enumerate(kernel)]
-
-        def element(*places: Any) -> Any:
-            window = [
-                place * strides[i] + tap * dilations[i] - pads[i]
-                for i, (place, tap) in enumerate(zip(places[2:], taps, strict=True))
-            ]
-            there = [c for i, w in enumerate(window) for c in (w >= 0, w < shape[i + 2])]
-            flat = tirx.Cast("int64", places[0] * shape[1] + places[1])
-            order = list(zip(window, shape[2:], strict=True))
-            for place, extent in reversed(order) if by_columns else order:
-                flat = flat * extent + place
-            inside = tirx.if_then_else(
-                tirx.all(*there), x(*places[:2], *window), tirx.min_value(x.dtype)
-            )
-            found = tirx.all(*there, inside == values(*places))
-            return te.min(tirx.if_then_else(found, flat, nowhere), taps)
-
-        return te.compute(sizes, element, name="max_pool_indices")
-
-    places = node.compute(places_of, x, values, name="max_pool_indices")
-    return relax.Tuple([values, places])
+    x = node.inputs[0]
+    shape, windows = shape_of(x), _windows(node, like)
+    order = list(range(len(shape)))
+    if node.attrs.get("storage_order", 0):  # places are counted with the first dimension inmost
+        order = [0, 1, *order[:1:-1]]
+        windows.reverse()
+    pair = largest_with_places(node.builder, node.emit(op.permute_dims(x, order)), windows)
+    planes = np.arange(math.prod(shape[:2])).reshape(*shape[:2], *(1 for _ in windows))
+    starts = constant(planes * math.prod(shape[2:]), "int64")
+    results = (pair[0], node.emit(op.add(pair[1], starts)))
+    return relax.Tuple([node.emit(op.permute_dims(result, order)) for result in results])
 
 
 def convert_lp_pool(node: Node, like: Value) -> Value:
@@ -162,57 +130,26 @@ def convert_lp_pool(node: Node, like: Value) -> Value:
         node: the LpPool.
         like: what TVM makes of it, whose shape is right; nothing computes it.
     """
-    x = node.inputs[0]
-    shape, sizes = shape_of(x), shape_of(node.builder.normalize(like))
-    rank, p = len(shape) - 2, float(node.attrs.get("p", 2))
-    kernel = _numbers(node.attrs, "kernel_shape", rank, 0)
-    strides, dilations = (_numbers(node.attrs, n, rank, 1) for n in ("strides", "dilations"))
-    pads = _pads(node, shape[2:], sizes[2:], kernel, strides, dilations)
-
-    def summed(x: te.Tensor) -> te.Tensor:
-        taps = [te.reduce_axis((0, k), name=f"k{i}") for i, k in enumerate(kernel)]
-
-        def element(*places: Any) -> Any:
-            window = [
-                place * strides[i] + tap * dilations[i] - pads[i]
-                for i, (place, tap) in enumerate(zip(places[2:], taps, strict=True))
-            ]
-            there = [c for i, w in enumerate(window) for c in (w >= 0, w < shape[i + 2])]
-            value = x(*places[:2], *window)
-            zero = tirx.const(0, x.dtype)
-            return te.sum(tirx.if_then_else(tirx.all(*there), value, zero), taps)
-
-        return te.compute(sizes, element, name="window_sums")
-
-    size = op.abs(x)
+    x, p = node.inputs[0], float(node.attrs.get("p", 2))
+    size = node.emit(op.abs(x))
     powers = size if p == 1 else op.multiply(x, x) if p == 2 else op.power(size, _of(x, p))
-    sums = node.compute(summed, powers, name="window_sums")
+    sums = reduced(node.builder, node.emit(powers), _windows(node, like), te.sum, 0)
     return sums if p == 1 else op.sqrt(sums) if p == 2 else op.power(sums, _of(x, 1 / p))
+
+
+def _windows(node: Node, like: Value) -> list[Windows]:
+    """The windows of a pool, as many along each dimension as a result has elements."""
+    extents, counts = shape_of(node.inputs[0])[2:], shape_of(node.builder.normalize(like))[2:]
+    rank = len(extents)
+    kernel = node.numbers("kernel_shape", rank, 0)
+    strides, dilations = (node.numbers(name, rank, 1) for name in ("strides", "dilations"))
+    pads = node.pads(extents, kernel, strides, dilations)
+    each = (extents, kernel, strides, pads[:rank], pads[rank:], dilations, counts)
+    return [Windows(*of) for of in zip(*each, strict=True)]
 
 
 def _of(x: Value, number: float) -> Value:
     return constant(number, dtype_of(x))
-
-
-def _pads(
-    node: Node,
-    extents: tuple[int, ...],
-    sizes: tuple[int, ...],
-    kernel: list[int],
-    strides: list[int],
-    dilations: list[int],
-) -> list[int]:
-    """Of each dimension what is padded before its first element."""
-    auto = node.text("auto_pad", "NOTSET")
-    if auto == "NOTSET":
-        return _numbers(node.attrs, "pads", 2 * len(extents), 0)[: len(extents)]
-    if auto == "VALID":
-        return [0] * len(extents)
-    totals = [
-        max(0, (n - 1) * s + (k - 1) * d + 1 - e)
-        for e, n, k, s, d in zip(extents, sizes, kernel, strides, dilations, strict=True)
-    ]
-    return [total // 2 if auto == "SAME_UPPER" else total - total // 2 for total in totals]
 
 
 def convert_max_unpool(node: Node) -> Value:
@@ -220,9 +157,9 @@ def convert_max_unpool(node: Node) -> Value:
     x, indices = node.inputs[0], node.inputs[1]
     shape = shape_of(x)
     rank = len(shape) - 2
-    kernel = _numbers(node.attrs, "kernel_shape", rank, 0)
+    kernel = node.numbers("kernel_shape", rank, 0)
     strides, pads = (
-        _numbers(node.attrs, "strides", rank, 1), _numbers(node.attrs, "pads", 2 * rank, 0)
+        node.numbers("strides", rank, 1), node.numbers("pads", 2 * rank, 0)
     )  # fmt: skip
     natural = [
         (shape[i + 2] - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i in range(rank)
@@ -292,8 +229,8 @@ def convert_deform_conv(node: Node) -> Value:
     batch, channels, height, width = shape_of(x)
     outer, inner, *kernel = shape_of(w)
     groups, sets = (int(node.attrs.get(name, 1)) for name in ("group", "offset_group"))
-    strides, dilations = (_numbers(node.attrs, n, 2, 1) for n in ("strides", "dilations"))
-    pads = _numbers(node.attrs, "pads", 4, 0)
+    strides, dilations = (node.numbers(n, 2, 1) for n in ("strides", "dilations"))
+    pads = node.numbers("pads", 4, 0)
     taps, (rows, columns) = math.prod(kernel), shape_of(offset)[2:]
     if shape_of(offset)[1] != 2 * sets * taps or inner * groups != channels or channels % sets:
         raise ValueError("offsets, channels or groups that contradict each other")

@@ -7,7 +7,6 @@ PyTorch can: see :mod:`tvm_tile.frontend.torch.decompose`.
 from __future__ import annotations
 
 from tvm_tile.frontend.torch import (
-    adaptive_pooling,
     counting,
     creation,
     elementwise,
@@ -40,7 +39,6 @@ CONVERTERS: Converters = joined(
     quantized.CONVERTERS,
     normalization.CONVERTERS,
     pooling.CONVERTERS,
-    adaptive_pooling.CONVERTERS,
     resizing.CONVERTERS,
     sampling.CONVERTERS,
     indexing.CONVERTERS,
