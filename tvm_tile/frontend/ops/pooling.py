@@ -69,8 +69,9 @@ def average(
             and not of elements alone; what is behind the padding never counts.
         divisor: divides sums in the place of a count.
     """
-    is_regular = all(w.behind <= w.after for w in windows) and divisor is None
-    if is_regular and "float" in dtype_of(x):
+    # TVM's operator counts what lies behind the padding, too.
+    is_regular = not counts_padding or all(w.behind <= w.after for w in windows)
+    if is_regular and divisor is None and "float" in dtype_of(x):
         how = {"count_include_pad": counts_padding}
         return _by_operator(builder, _AVERAGE[len(windows)], x, windows, **how)
 

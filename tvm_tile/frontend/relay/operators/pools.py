@@ -38,7 +38,7 @@ def _restored(call: OperatorCall, value: Value, plain: str) -> Value:
 def _windows(call: OperatorCall, extents: Sequence[int]) -> list[Windows]:
     """The windows along each axis of data of some extents.
 
-    In ``ceil_mode`` Relay has windows that lie behind the data, and counts what they reach.
+    In ``ceil_mode`` Relay has windows that lie behind the data, too.
     """
     rank, is_ceil = len(extents), bool(call.attributes["ceil_mode"])
     sizes, strides = numbers(call, "pool_size", rank), numbers(call, "strides", rank)
@@ -49,11 +49,9 @@ def _windows(call: OperatorCall, extents: Sequence[int]) -> list[Windows]:
     found = []
     each = zip(extents, sizes, strides, padding, padding[rank:], dilation, strict=False)
     for extent, size, stride, before, after, apart in each:
-        span = (size - 1) * apart + 1
-        room = extent + before + after - span
-        steps = -(-room // stride) if is_ceil else room // stride
-        after = max(after, steps * stride + span - extent - before)
-        found.append(Windows(extent, size, stride, before, after, apart, steps + 1))
+        room = extent + before + after - (size - 1) * apart - 1
+        count = 1 + (-(-room // stride) if is_ceil else room // stride)
+        found.append(Windows(extent, size, stride, before, after, apart, count))
     return found
 
 
