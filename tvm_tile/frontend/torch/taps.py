@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from tvm_tile.frontend.resampling import far_weight, near_weight
+from tvm_tile.frontend.ops.resampling import Taps, far_weight, near_weight
 
 _ATEN = torch.ops.aten
 _CHUNK = 1 << 22  # elements of the matrix of which the taps are read, at once
 _CUBIC = -0.75  # Keys's coefficient
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """What each element along one resized dimension is a sum of.
-
-    Attributes:
-        places: [elements, taps]: places in the input; -1 where an element has fewer taps.
-        weights: of these, of the same shape; all 1 where one input element is taken as it is.
-    """
-
-    places: np.ndarray
-    weights: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """The most taps that an element has."""
-        return int(self.places.shape[1])
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether each element is one of the input."""
-        return self.count == 1 and bool((self.weights == 1).all())
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all elements have as many taps."""
-        return bool((self.places >= 0).all())
 
 
 # How PyTorch itself resizes the last dimension of a matrix: (rows, new extent, corners, scale).
