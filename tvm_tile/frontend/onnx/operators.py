@@ -13,7 +13,7 @@ from tvm_tile.frontend.onnx.detection import convert_non_max_suppression
 from tvm_tile.frontend.onnx.few_bits import convert_matmul_bits
 from tvm_tile.frontend.onnx.node import Converter, Node
 from tvm_tile.frontend.onnx.recurrent import RECURRENT_OPERATORS, convert_recurrent
-from tvm_tile.frontend.onnx.regions import convert_roi_align
+from tvm_tile.frontend.onnx.regions import convert_grid_sample, convert_roi_align
 from tvm_tile.frontend.onnx.resize import convert_resize
 from tvm_tile.frontend.onnx.signal import convert_dft, convert_stft
 from tvm_tile.frontend.onnx.splits import convert_split, convert_split_to_sequence
@@ -41,6 +41,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Dropout": training.convert_dropout,
     "DynamicQuantizeLinear": quantized.convert_dynamic_quantize,
     "EyeLike": indexing.convert_eye_like,
+    "GridSample": convert_grid_sample,
     "IsInf": elementwise.convert_is_infinite,
     "LRN": windows.convert_lrn,
     "LpNormalization": elementwise.convert_lp_normalization,

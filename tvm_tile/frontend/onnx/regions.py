@@ -1,26 +1,27 @@
-"""ONNX's RoiAlign: boxes of a plane, each sampled into as many bins as the result has elements.
+"""ONNX's samples at places that are data: of boxes of a plane, and of grids.
 
-TVM's converter moves boxes by half an element before it scales them, reads planes whose number
-is out of range, and takes the largest interpolated value where ONNX takes the largest weighted
-element.
+TVM's converter of RoiAlign moves boxes by half an element before it scales them, reads planes
+whose number is out of range, and takes the largest interpolated value where ONNX takes the largest
+weighted element.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.sampling import Filter, Padding, grid_sample
 from tvm_tile.frontend.ops.values import Value, dtype_of, shape_of
 
 
 def convert_roi_align(node: Node) -> Value:
     """Convert a node of RoiAlign."""
     x, boxes, planes = node.inputs
-    batch, channels, height, width = shape_of(x)
+    batch, channels, *_ = shape_of(x)
     size = [int(node.attrs.get(name, 1)) for name in ("output_height", "output_width")]
     ratio = int(node.attrs.get("sampling_ratio", 0))
     scale = float(node.attrs.get("spatial_scale", 1.0))
@@ -55,11 +56,12 @@ def convert_roi_align(node: Node) -> Value:
                 for start, step, grid, tap in zip(starts, steps, grids, taps, strict=True)
             ]
             plane = tirx.max(tirx.min(planes[n], batch - 1), 0)
-            corners = _corners(x, (plane, c), place, (height, width))
+            near = [te.reduce_axis((0, 2), name=f"n{k}") for k in range(2)]
+            term = _neighbour(x, (plane, c), place, [axis.var for axis in near])
             if mode == "max":
-                return te.max(functools.reduce(tirx.max, corners), taps)
+                return te.max(term, [*taps, *near])
             samples = tirx.Cast(dtype, tirx.max(grids[0] * grids[1], 1))
-            return te.sum(functools.reduce(lambda a, b: a + b, corners) / samples, taps)
+            return te.sum(term / samples, [*taps, *near])
 
         return te.compute((count, channels, *size), element, name="roi_align")
 
@@ -68,26 +70,30 @@ def convert_roi_align(node: Node) -> Value:
     )
 
 
-def _corners(
-    x: te.Tensor, before: tuple[Any, ...], place: list[Any], size: tuple[int, int]
-) -> list[Any]:
-    """The four elements around a place, each times its weight; zeros far outside."""
-    dtype = x.dtype
-    sides = []
-    outside: Any = tirx.const(False, "bool")
-    for p, extent in zip(place, size, strict=True):
-        outside = tirx.any(outside, p < -1, p > extent)
-        inside = tirx.max(tirx.min(p, tirx.const(extent - 1, dtype)), tirx.const(0, dtype))
+def _neighbour(
+    x: te.Tensor, lead: Sequence[Any], places: Sequence[Any], near: Sequence[Any]
+) -> Any:
+    """An element next to a place, below it (0) or above it (1) along each axis, times its weight;
+    zero far outside."""
+
+    def number(value: float) -> Any:
+        return tirx.const(value, x.dtype)
+
+    far, found, weight = [], [], number(1)
+    for place, extent, side in zip(places, x.shape[2:], near, strict=True):
+        far += [place < -1, place > extent]
+        inside = tirx.max(tirx.min(place, tirx.Cast(x.dtype, extent - 1)), number(0))
         low = tirx.floor(inside)
-        high = tirx.min(low + 1, tirx.const(extent - 1, dtype))
         share = inside - low
-        sides.append([(low, tirx.const(1, dtype) - share), (high, share)])
-    return [
-        tirx.if_then_else(
-            outside,
-            tirx.const(0, dtype),
-            y_share * x_share * x(*before, tirx.Cast("int32", y), tirx.Cast("int32", z)),
-        )
-        for y, y_share in sides[0]
-        for z, x_share in sides[1]
-    ]
+        weight = weight * tirx.Select(side == 0, number(1) - share, share)
+        found.append(tirx.min(tirx.Cast("int32", low) + side, extent - 1))
+    return tirx.if_then_else(tirx.any(*far), number(0), weight * x(*lead, *found))
+
+
+def convert_grid_sample(node: Node) -> Value:
+    """Convert a node of GridSample."""
+    kind = Filter(node.text("mode", "linear").removeprefix("bi"))
+    padding = Padding(node.text("padding_mode", "zeros"))
+    corners = bool(node.attrs.get("align_corners", 0))
+    x, grid = node.inputs
+    return grid_sample(node.builder, x, grid, kind, padding, corners=corners)

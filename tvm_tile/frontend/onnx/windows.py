@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm.relax import op
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx.node import Node
 from tvm_tile.frontend.ops.pooling import largest_with_places, reduced
+from tvm_tile.frontend.ops.sampling import Axis, weighted_neighbours
 from tvm_tile.frontend.ops.values import Value, constant, dtype_of, shape_of
 from tvm_tile.frontend.ops.windows import Windows
 
@@ -240,7 +242,7 @@ def convert_deform_conv(node: Node) -> Value:
         if mask is not None
         else constant(np.ones((1, 1, 1, 1, 1)), dtype_of(x))
     )
-    one = mask is None
+    one, axes = mask is None, [Axis(height), Axis(width)]
 
     def sampled(x: te.Tensor, moved: te.Tensor, weight: te.Tensor) -> te.Tensor:
         def element(n: Any, c: Any, t: Any, i: Any, j: Any) -> Any:
@@ -254,7 +256,9 @@ def convert_deform_conv(node: Node) -> Value:
                 for axis, start in enumerate(starts)
             )
             factor = weight[0, 0, 0, 0, 0] if one else weight[n, part, t, i, j]
-            return factor * _bilinear(x, (n, c), (y, z), (height, width))
+            return factor * functools.reduce(
+                operator.add, weighted_neighbours(x, (n, c), (y, z), axes)
+            )
 
         return te.compute((batch, channels, taps, rows, columns), element, name="deformed_columns")
 
@@ -263,28 +267,3 @@ def convert_deform_conv(node: Node) -> Value:
     product = op.matmul(op.reshape(w, (1, groups, outer // groups, inner * taps)), wide)
     result = op.reshape(product, (batch, outer, rows, columns))
     return result if bias is None else op.add(result, op.reshape(bias, (1, -1, 1, 1)))
-
-
-def _bilinear(
-    x: te.Tensor, before: tuple[Any, ...], place: tuple[Any, Any], size: tuple[int, int]
-) -> Any:
-    """A plane between its elements; zero outside of it."""
-    lows = [tirx.floor(p) for p in place]
-    total: Any = None
-    for corner in itertools.product((0, 1), repeat=2):
-        weight: Any = None
-        there, sources = [], []
-        for low, p, extent, step in zip(lows, place, size, corner, strict=True):
-            near = low + tirx.const(step, x.dtype)
-            share = tirx.const(1, x.dtype) - (p - low if step == 0 else near - p)
-            weight = share if weight is None else weight * share
-            there += [near >= 0, near <= extent - 1]
-            # Clamped as a number: a cast of what is not finite has no meaning.
-            inside = tirx.max(
-                tirx.min(near, tirx.const(extent - 1, x.dtype)), tirx.const(0, x.dtype)
-            )
-            sources.append(tirx.Cast("int32", inside))
-        zero = tirx.const(0, x.dtype)
-        term = tirx.if_then_else(tirx.all(*there), weight * x(*before, *sources), zero)
-        total = term if total is None else total + term
-    return total

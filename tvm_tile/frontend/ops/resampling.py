@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ def near_weight(distance: Any, a: float) -> Any:
 def far_weight(distance: Any, a: float) -> Any:
     """The cubic weight of an element 1 to 2 away, by Keys's coefficient ``a``."""
     return ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+
+
+def cubic_weights(distance: Any, a: float) -> list[Any]:
+    """The weights of four neighbours, of which the second is ``distance`` below the place."""
+    near, far = partial(near_weight, a=a), partial(far_weight, a=a)
+    return [far(distance + 1.0), near(distance), near(1.0 - distance), far(2.0 - distance)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Resizing: every kind of ``interpolate``, antialiased ones included."""
+"""Resizing: every kind of ``interpolate``, antialiased ones included, and ``grid_sample``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.ops.resampling import resampled
-from tvm_tile.frontend.torch.convert import Converter, Converters
+from tvm_tile.frontend.ops.sampling import Filter, Padding, grid_sample
+from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
 from tvm_tile.frontend.torch.taps import (
     Resize,
@@ -105,6 +106,18 @@ def _resizing(resize: Resize, rank: int) -> Converter:
     return convert
 
 
+def _grid_sample(
+    emit: Emit,
+    input: relax.Expr,
+    grid: relax.Expr,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+) -> relax.Expr:
+    kind, padding = list(Filter)[interpolation_mode], list(Padding)[padding_mode]
+    return grid_sample(emit.builder, input, grid, kind, padding, corners=align_corners)
+
+
 _OPERATORS = (
     (_ATEN.upsample_nearest1d, nearest, 1),
     (_ATEN.upsample_nearest2d, nearest_of_images, 2),
@@ -120,7 +133,10 @@ _OPERATORS = (
     (_ATEN._upsample_bicubic2d_aa, antialiased_cubic, 2),
 )
 CONVERTERS: Converters = {
-    getattr(operator, overload): _resizing(resize, rank)
-    for operator, resize, rank in _OPERATORS
-    for overload in ("default", "vec")
+    **overloads(_grid_sample, _ATEN.grid_sampler_2d.default, _ATEN.grid_sampler_3d.default),
+    **{
+        getattr(operator, overload): _resizing(resize, rank)
+        for operator, resize, rank in _OPERATORS
+        for overload in ("default", "vec")
+    },
 }

@@ -1,4 +1,4 @@
-"""Sampling of images and volumes at the points of a grid (``grid_sample``)."""
+"""Sampling of images and volumes at places that are data: of a grid, of boxes, of offsets."""
 
 from __future__ import annotations
 
@@ -6,33 +6,47 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-import torch
 from tvm import relax, te, tirx
 
-from tvm_tile.frontend.torch.convert import Converters, overloads
-from tvm_tile.frontend.torch.emit import Emit, dtype_of, shape_of
-from tvm_tile.frontend.torch.taps import cubic_weights
+from tvm_tile.frontend.ops.resampling import cubic_weights
+from tvm_tile.frontend.ops.values import Value, dtype_of, shape_of
 
-# PyTorch's numbers of the modes.
-_LINEAR, _NEAREST, _CUBIC = range(3)
-_ZEROS, _BORDER, _REFLECTION = range(3)
+_CUBIC = -0.75  # Keys's coefficient, as PyTorch and ONNX have it
+
+
+class Filter(Enum):
+    """Which elements around a place count: four of a plane, one, or sixteen."""
+
+    LINEAR = "linear"
+    NEAREST = "nearest"
+    CUBIC = "cubic"
+
+
+class Padding(Enum):
+    """What lies outside: zeros, the border's elements, or the elements reflected."""
+
+    ZEROS = "zeros"
+    BORDER = "border"
+    REFLECTION = "reflection"
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How coordinates along one dimension become places in the input.
+    """How places along one dimension are read.
 
     Attributes:
         extent: elements of the input.
-        padding: what lies outside: zeros, the border's elements, or the elements reflected.
-        corners: whether -1 and 1 are the centres of the outermost elements, not their outer edges.
+        padding: what lies outside.
+        corners: whether the outermost coordinates, -1 and 1, are the centres of the outermost
+            elements, not their outer edges.
     """
 
     extent: int
-    padding: int
-    corners: bool
+    padding: Padding = Padding.ZEROS
+    corners: bool = True
 
     def place(self, coordinate: Any) -> Any:
         """The place, a real number, of a coordinate for which -1 to 1 is the whole extent."""
@@ -42,9 +56,9 @@ class Axis:
 
     def padded(self, place: Any) -> Any:
         """Where the element lies that stands at a place, be it outside."""
-        if self.padding == _ZEROS:
+        if self.padding is Padding.ZEROS:
             return place
-        if self.padding == _REFLECTION:
+        if self.padding is Padding.REFLECTION:
             place = self._reflected(place)
         return tirx.min(tirx.max(place, _like(place, 0)), _like(place, self.extent - 1))
 
@@ -98,52 +112,89 @@ def _cubic_parts(axis: Axis, place: Any) -> _Parts:
     rest = place - below
     return [
         (axis.padded(below + float(offset)), weight)
-        for offset, weight in zip(range(-1, 3), cubic_weights(rest), strict=True)
+        for offset, weight in zip(range(-1, 3), cubic_weights(rest, _CUBIC), strict=True)
     ]
 
 
-_PARTS: dict[int, Callable[[Axis, Any], _Parts]] = {
-    _LINEAR: _linear_parts,
-    _NEAREST: _nearest_parts,
-    _CUBIC: _cubic_parts,
+_PARTS: dict[Filter, Callable[[Axis, Any], _Parts]] = {
+    Filter.LINEAR: _linear_parts,
+    Filter.NEAREST: _nearest_parts,
+    Filter.CUBIC: _cubic_parts,
 }
 
 
-def _grid_sample(
-    emit: Emit,
-    input: relax.Expr,
-    grid: relax.Expr,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
-) -> relax.Expr:
-    """Elements outside count as 0; no place outside, not even NaN, is ever read.
+def weighted_neighbours(
+    data: te.Tensor, lead: Sequence[Any], places: Sequence[Any], axes: Sequence[Axis]
+) -> list[Any]:
+    """The elements next to a place, each times its weight; their sum is interpolated linearly.
+
+    Args:
+        data: what is read; no place outside, not even NaN, ever is.
+        lead: the indices of the dimensions before those of the place.
+        places: real numbers, of the tensor's element type.
+        axes: the dimensions of the place.
+    """
+    parts = [_linear_parts(axis, place) for axis, place in zip(axes, places, strict=True)]
+    found = []
+    for chosen in itertools.product(*parts):
+        indices = [axis.index(place) for axis, (place, _) in zip(axes, chosen, strict=True)]
+        found.append(_weighted(data, lead, indices, [weight for _, weight in chosen]))
+    return found
+
+
+def grid_sample(
+    builder: relax.BlockBuilder,
+    x: Value,
+    grid: Value,
+    kind: Filter,
+    padding: Padding,
+    *,
+    corners: bool,
+) -> Value:
+    """What lies at the points of a grid.
 
     First the indices and weights along each dimension, which all channels share, then the sums.
+
+    Args:
+        builder: where the loops go.
+        x: [batch, channels, ...].
+        grid: [batch, ..., coordinates], the coordinate of the last dimension first, from -1 to 1.
+        kind: which elements count.
+        padding: what lies outside.
+        corners: see :class:`Axis`.
+
+    Raises:
+        NotImplementedError: cubic filters of a volume, which no format defines.
     """
-    axes = [Axis(extent, padding_mode, align_corners) for extent in shape_of(input)[2:]]
-    wide = "float64" if dtype_of(input) == torch.float64 else "float32"
-    parts_of = _PARTS[interpolation_mode]
+    if kind is Filter.CUBIC and len(shape_of(x)) != 4:
+        raise NotImplementedError("bicubic interpolation of a volume")
+    axes = [Axis(extent, padding, corners) for extent in shape_of(x)[2:]]
+    wide = "float64" if dtype_of(x) == "float64" else "float32"
+    shape = (*shape_of(x)[:2], *shape_of(grid)[1:-1])
 
     def tables(points: te.Tensor) -> list[te.Tensor]:
         made: list[te.Tensor] = []
         for i, axis in enumerate(axes):
-            # A point's first coordinate is that of the last dimension.
-            made += _tables(points, len(axes) - 1 - i, axis, parts_of, wide)
+            made += _tables(points, len(axes) - 1 - i, axis, _PARTS[kind], wide)
         return made
 
     def sums(data: te.Tensor, *given: te.Tensor) -> te.Tensor:
         pairs = list(zip(given[::2], given[1::2], strict=True))
 
         def body(n: Any, c: Any, *at: Any) -> Any:
-            total = _weighted_sum(data, (n, c), (n, *at), pairs)
+            total: Any = None
+            for parts in itertools.product(*(range(int(index.shape[-1])) for index, _ in pairs)):
+                indices = [index(n, *at, k) for (index, _), k in zip(pairs, parts, strict=True)]
+                weights = [weight(n, *at, k) for (_, weight), k in zip(pairs, parts, strict=True)]
+                term = _weighted(data, (n, c), indices, weights)
+                total = term if total is None else total + term
             return total.astype(str(data.dtype))
 
-        return te.compute(emit.shape, body, name="grid_sample")
+        return te.compute(shape, body, name="grid_sample")
 
-    made = emit.te(tables, grid, name="grid_places")
-    each = [emit(relax.TupleGetItem(made, i)) for i in range(2 * len(axes))]
-    return emit.te(sums, input, *each, name="grid_sample")
+    made = builder.emit_te(tables, grid, primfunc_name_hint="grid_places")
+    each = [builder.emit(relax.TupleGetItem(made, i)) for i in range(2 * len(axes))]
+    return builder.emit_te(sums, x, *each, primfunc_name_hint="grid_sample")
 
 
 def _tables(
@@ -174,25 +225,11 @@ def _chosen(values: Sequence[Any], number: Any) -> Any:
     return chosen
 
 
-def _weighted_sum(
-    data: te.Tensor,
-    lead: Sequence[Any],
-    point: Sequence[Any],
-    tables: Sequence[tuple[te.Tensor, te.Tensor]],
+def _weighted(
+    data: te.Tensor, lead: Sequence[Any], indices: Sequence[Any], weights: Sequence[Any]
 ) -> Any:
-    total: Any = None
-    for parts in itertools.product(*(range(int(index.shape[-1])) for index, _ in tables)):
-        indices = [index(*point, k) for (index, _), k in zip(tables, parts, strict=True)]
-        weights = [weight(*point, k) for (_, weight), k in zip(tables, parts, strict=True)]
-        value = data(*lead, *(tirx.max(i, 0) for i in indices)).astype(weights[0].ty.dtype)
-        weighted = value * math.prod(weights[1:], start=weights[0])
-        inside = tirx.all(*(i >= 0 for i in indices))
-        term = tirx.Select(inside, weighted, tirx.const(0, str(weighted.ty.dtype)))
-        total = term if total is None else total + term
-    return total
-
-
-_ATEN = torch.ops.aten
-CONVERTERS: Converters = {
-    **overloads(_grid_sample, _ATEN.grid_sampler_2d.default, _ATEN.grid_sampler_3d.default)
-}
+    """An element times its weights; zero where an index is -1."""
+    value = data(*lead, *(tirx.max(i, 0) for i in indices)).astype(weights[0].ty.dtype)
+    weighted = value * math.prod(weights[1:], start=weights[0])
+    inside = tirx.all(*(i >= 0 for i in indices))
+    return tirx.Select(inside, weighted, tirx.const(0, str(weighted.ty.dtype)))
