@@ -6,8 +6,6 @@ overlap equals the threshold from being selected, and sorts on the host.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
@@ -15,6 +13,7 @@ from tvm.relax import op
 from tvm.script import tirx as T
 
 from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.ops.boxes import overlap as overlap_of
 from tvm_tile.frontend.ops.values import Value
 
 
@@ -73,16 +72,13 @@ def _scalar(value: Value | None, default: float) -> Value:
 
 
 def _corners(builder: relax.BlockBuilder, boxes: Value, is_center: bool) -> Value:
-    """Boxes as (low, low, high, high), whatever order the corners come in."""
+    """Boxes as any two opposite corners."""
     boxes = builder.emit(op.astype(boxes, "float32"))
-    first, second = (
-        builder.emit(op.strided_slice(boxes, [2], [start], [start + 2])) for start in (0, 2)
-    )
-    if is_center:
-        half = builder.emit(op.multiply(second, relax.const(0.5, "float32")))
-        first, second = op.subtract(first, half), op.add(first, half)
-        first, second = builder.emit(first), builder.emit(second)
-    return op.concat([op.minimum(first, second), op.maximum(first, second)], axis=2)
+    if not is_center:
+        return boxes
+    center, size = (op.strided_slice(boxes, [2], [start], [start + 2]) for start in (0, 2))
+    half = builder.emit(op.multiply(size, relax.const(0.5, "float32")))
+    return op.concat([op.subtract(center, half), op.add(center, half)], axis=2)
 
 
 def _suppress(batches: int, classes: int, number: int, most: int) -> tirx.PrimFunc:
@@ -133,31 +129,13 @@ def _suppress(batches: int, classes: int, number: int, most: int) -> tirx.PrimFu
                     top[0] = T.float32("-inf")
                     for j in range(number):
                         if left[v, j] > T.float32("-inf"):
-                            if _overlap(boxes, v // classes, last[0], j) > overlap[0]:
+                            if overlap_of(boxes, v // classes, last[0], j) > overlap[0]:
                                 left[v, j] = T.float32("-inf")
                             if left[v, j] > top[0]:
                                 top[0] = left[v, j]
                                 best[0] = T.Cast("int64", j)
 
     return non_max_suppression
-
-
-def _overlap(boxes: Any, batch: Any, first: Any, second: Any) -> Any:
-    """Area of the intersection over that of the union; 0 where the boxes are apart."""
-
-    def corner(box: Any, axis: int) -> Any:
-        return boxes[batch, box, axis]
-
-    def area(box: Any) -> Any:
-        return (corner(box, 2) - corner(box, 0)) * (corner(box, 3) - corner(box, 1))
-
-    def common(axis: int) -> Any:
-        high = T.min(corner(first, axis + 2), corner(second, axis + 2))
-        return T.max(high - T.max(corner(first, axis), corner(second, axis)), T.float32(0))
-
-    shared = common(0) * common(1)
-    union = area(first) + area(second) - shared
-    return T.if_then_else(shared > T.float32(0), shared / union, T.float32(0))
 
 
 def _collect(classes: int, rows: int, most: int) -> tirx.PrimFunc:

@@ -126,11 +126,6 @@ def convert_reduction(node: Node) -> Value | None:
         return op.astype(reduce(op.astype(x, "int8"), axes or None, keeps), "bool")
     if x.ty.shape is None or node.op_type not in _EXTREMES:
         return None
-    if dtype_of(x) == "bool":
-        extreme = op.max if node.op_type == "ReduceMax" else op.min
-        numbers = node.emit(op.astype(x, "int8"))
-        found = extreme(numbers, axes or None, bool(node.attrs.get("keepdims", 1)))
-        return op.astype(node.emit(found), "bool")
     # -1: an extent that the data decide
     shape = [int(e) if isinstance(e, tirx.IntImm) else -1 for e in x.ty.shape]
     reduced = {axis % len(shape) for axis in (axes or range(len(shape)))}

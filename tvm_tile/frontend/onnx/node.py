@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import relax, te
-from tvm.ir import GenericConst
+from tvm import relax
 
 from tvm_tile.frontend.ops.values import Value, counted_axis
+from tvm_tile.frontend.ops.writer import Writer, known_value
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(Writer):
     """A node whose inputs are Relax expressions.
 
     Attributes:
@@ -41,11 +41,7 @@ class Node:
 
     def constant(self, index: int) -> np.ndarray | None:
         """The value of an input; ``None`` where it is left out or known only at run time."""
-        value = self.input(index)
-        if not isinstance(value, GenericConst):
-            return None
-        array: np.ndarray = value.value.numpy()
-        return array
+        return known_value(self.input(index))
 
     def parameter(self, index: int, name: str) -> np.ndarray | None:
         """The value of an input that has to be a constant; ``None`` where it is left out.
@@ -93,15 +89,6 @@ class Node:
         ]
         smaller, larger = [t // 2 for t in totals], [t - t // 2 for t in totals]
         return smaller + larger if auto == "SAME_UPPER" else larger + smaller
-
-    def emit(self, value: Value) -> Value:
-        """Bind an expression to a variable, so that it is computed once and has a type."""
-        return self.builder.emit(value)
-
-    def compute(self, function: Callable[..., te.Tensor], *arguments: Value, name: str) -> Value:
-        """What a tensor expression makes of the arguments, as a kernel called ``name``."""
-        bound = [self.builder.emit(argument) for argument in arguments]
-        return self.builder.emit_te(function, *bound, primfunc_name_hint=name)
 
 
 #: A converter's answer: a value, a tuple of several, or ``None`` for a form that is not its.
