@@ -44,24 +44,13 @@ def _max_pool(
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-) -> relax.Expr:
+) -> relax.Expr | tuple[relax.Expr, relax.Expr | None]:
+    """The largest elements, and their places if the operator has a second result."""
     windows = _windows(emit, x, kernel_size, stride, padding, dilation)
-    return pooling.largest(emit.builder, x, windows)
-
-
-def _max_pool_with_indices(
-    emit: Emit,
-    x: relax.Expr,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> tuple[relax.Expr, relax.Expr | None]:
-    windows = _windows(emit, x, kernel_size, stride, padding, dilation)
-    if emit.wanted <= {0}:
-        return pooling.largest(emit.builder, x, windows), None
-    return pooling.largest_with_places(emit.builder, x, windows)
+    if 1 in emit.wanted:
+        return pooling.largest_with_places(emit.builder, x, windows)
+    made = pooling.largest(emit.builder, x, windows)
+    return made if len(emit.results) == 1 else (made, None)
 
 
 def _avg_pool(
@@ -96,12 +85,9 @@ def _adaptive_max_pool(
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     **overloads(
-        _max_pool, _ATEN.max_pool1d.default, _ATEN.max_pool2d.default, _ATEN.max_pool3d.default
-    ),
-    **overloads(
-        _max_pool_with_indices,
-        _ATEN.max_pool2d_with_indices.default,
-        _ATEN.max_pool3d_with_indices.default,
+        _max_pool,
+        *(_ATEN.max_pool1d.default, _ATEN.max_pool2d.default, _ATEN.max_pool3d.default),
+        *(_ATEN.max_pool2d_with_indices.default, _ATEN.max_pool3d_with_indices.default),
     ),
     **overloads(
         _avg_pool, _ATEN.avg_pool1d.default, _ATEN.avg_pool2d.default, _ATEN.avg_pool3d.default
