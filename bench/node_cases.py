@@ -20,7 +20,7 @@ import tvm_tile
 from bench.cpu_build import run_on_cpu
 from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend import import_model
-from tvm_tile.frontend.onnx_model import bind_constants, free_inputs
+from tvm_tile.frontend.onnx.model import bind_constants, free_inputs
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 # One float32 rounding more or less, where results cancel to nearly zero.

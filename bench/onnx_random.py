@@ -23,7 +23,7 @@ from bench.isolated import Crash, run_jobs
 from bench.node_cases import run_compiled, run_imported
 from bench.onnx_forms import Form, random_form
 from tvm_tile.errors import TileError
-from tvm_tile.frontend.onnx_model import free_inputs
+from tvm_tile.frontend.onnx.model import free_inputs
 
 #: right; refused by an error of ours; wrong; another exception; no reference takes the form
 STATUSES = ("right", "refused", "wrong", "failed", "no reference", "crash")

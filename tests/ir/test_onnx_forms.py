@@ -85,6 +85,14 @@ FORMS = {
         "Resize", floats(1, 2, 4, 5).astype("float16"), None,
         np.array([1, 1, 1.5, 2], "float32"), constants=(2,), mode="cubic", tolerance=4e-3,
     ),
+    "integers that float32 lacks are copied": form(
+        "Resize", np.arange(6).reshape(1, 1, 2, 3).astype("int32") + (1 << 24), None,
+        np.array([1, 1, 2, 1.5], "float32"), constants=(2,),
+    ),
+    "reflections of one element": form(
+        "GridSample", floats(1, 1, 1, 3), 2 * floats(1, 4, 4, 2), padding_mode="reflection",
+        align_corners=1,
+    ),
     "antialiasing": resize([0.5, 0.6], [8, 9], mode="cubic", antialias=1, exclude_outside=1),
     "a symmetric frame": resize(
         [1.5, 0.7], mode="linear", coordinate_transformation_mode="half_pixel_symmetric"

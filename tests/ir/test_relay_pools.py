@@ -75,6 +75,16 @@ def test_rounding_up_and_counting(kind: str, dtype: str, ceil_mode: bool, counte
     equal(found, pooled(x, kind, settings), 0 if dtype == "int32" else 1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_averages_of_windows_behind_the_data(dtype: str) -> None:
+    x = (_RNG.standard_normal((1, 2, 5, 7)) * 20).astype(dtype)
+    settings = {"pool_size": (2, 3), "strides": (5, 2), "padding": (0, 0, 0, 0)}
+    settings |= {"ceil_mode": True, "count_include_pad": True}
+    equal(call("nn.avg_pool2d", x, **settings), pooled(x, "avg", settings), 1e-5)
+    without = call("nn.avg_pool2d", x, **settings | {"count_include_pad": False})
+    assert not without[:, :, 1].any()
+
+
 def test_maxima_of_bytes_and_infinities() -> None:
     small = _RNG.integers(-128, 127, (1, 2, 6, 6)).astype("int8")
     settings = {"pool_size": (2, 2), "strides": (2, 2), "padding": (0, 0, 0, 0)}

@@ -16,7 +16,7 @@ from bench.cpu_build import run_on_cpu
 from bench.node_cases import compare
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend import import_model
-from tvm_tile.frontend.onnx_model import bind_constants, free_inputs
+from tvm_tile.frontend.onnx.model import bind_constants, free_inputs
 
 _FACTORS = ("2D", "3D")
 _SCALES = ("float16", "float32")

@@ -140,7 +140,7 @@ def all_sizes(model: Any, sizes: Sizes) -> Sizes:
     if is_relay(model):
         return completed(declared_in_relay(model), sizes)
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
-        from tvm_tile.frontend.onnx_model import declared as declared_in_onnx
+        from tvm_tile.frontend.onnx.model import declared as declared_in_onnx
 
         return completed(declared_in_onnx(model), sizes)
     return sizes

@@ -3,7 +3,7 @@
 This is done behind an importer, where what a model computes of constants is still operators, and
 ahead of :func:`~tvm_tile.frontend.fold.fold_constants`, behind which codes are lost. (The ONNX
 front door leaves the operators that make numbers of codes to this, see
-:mod:`tvm_tile.frontend.onnx_codes`.) No later stage could do it, as passes fold what is left; no
+:mod:`tvm_tile.frontend.onnx.codes`.) No later stage could do it, as passes fold what is left; no
 earlier one would do it for all formats of models alike.
 
 What a weight is computed by is evaluated as it would be folded, and followed from where integers

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import relax, te
-from tvm.ir import GenericConst
+from tvm import relax
 
+from tvm_tile.frontend.ops.writer import Writer, known_value
 from tvm_tile.frontend.relay.program import Attribute
 
 Value = Any
@@ -17,7 +17,7 @@ Value = Any
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCall:
+class OperatorCall(Writer):
     """A call whose arguments are converted.
 
     Attributes:
@@ -35,11 +35,7 @@ class OperatorCall:
 
     def known(self, index: int) -> np.ndarray | None:
         """The value of an argument that is known while the model is compiled; else ``None``."""
-        value = self.arguments[index]
-        if not isinstance(value, GenericConst):
-            return None
-        array: np.ndarray = value.value.numpy()
-        return array
+        return known_value(self.arguments[index])
 
     def parameter(self, index: int, name: str) -> np.ndarray:
         """The value of an argument that has to be known.
@@ -51,15 +47,6 @@ class OperatorCall:
         if array is None:
             raise NotImplementedError(f"{name} that is known only at run time")
         return array
-
-    def emit(self, value: Value) -> Value:
-        """Bind an expression to a variable, so that it is computed once and has a type."""
-        return self.builder.emit(value)
-
-    def compute(self, function: Callable[..., te.Tensor], *arguments: Value, name: str) -> Value:
-        """What a tensor expression makes of the arguments, as a kernel called ``name``."""
-        bound = [self.builder.emit(argument) for argument in arguments]
-        return self.builder.emit_te(function, *bound, primfunc_name_hint=name)
 
 
 Converter = Callable[[OperatorCall], Value]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import along, constant, counted_axis, dtype_of, shape_of
+from tvm_tile.frontend.ops.values import along, constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.relay.call import OperatorCall, Value
 
 __all__ = [

@@ -7,7 +7,6 @@ PyTorch can: see :mod:`tvm_tile.frontend.torch.decompose`.
 from __future__ import annotations
 
 from tvm_tile.frontend.torch import (
-    adaptive_pooling,
     counting,
     creation,
     elementwise,
@@ -20,7 +19,6 @@ from tvm_tile.frontend.torch import (
     quantized,
     reductions,
     resizing,
-    sampling,
     scans,
     scatter_reductions,
     scattering,
@@ -40,9 +38,7 @@ CONVERTERS: Converters = joined(
     quantized.CONVERTERS,
     normalization.CONVERTERS,
     pooling.CONVERTERS,
-    adaptive_pooling.CONVERTERS,
     resizing.CONVERTERS,
-    sampling.CONVERTERS,
     indexing.CONVERTERS,
     embedding_bag.CONVERTERS,
     scattering.CONVERTERS,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -218,18 +219,9 @@ def _native_batch_norm(
     )
 
 
-def _softmax(emit: Emit, x: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
-    return _along(emit, relax.op.nn.softmax, x, dim, half_to_float)
-
-
-def _log_softmax(emit: Emit, x: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
-    return _along(emit, relax.op.nn.log_softmax, x, dim, half_to_float)
-
-
 def _along(
-    emit: Emit, function: object, x: relax.Expr, dim: int, half_to_float: bool
+    function: Callable[..., relax.Expr], emit: Emit, x: relax.Expr, dim: int, half_to_float: bool
 ) -> relax.Expr:
-    assert callable(function)
     shape = shape_of(x)
     if half_to_float:
         x = emit.cast(x, torch.float32)
@@ -290,7 +282,7 @@ CONVERTERS: Converters = {
     _ATEN._native_batch_norm_legit_no_training.default: _inference_batch_norm,
     _ATEN._native_batch_norm_legit.no_stats: _batch_norm_of_batch,
     _ATEN._native_batch_norm_legit_functional.default: _functional_batch_norm,
-    _ATEN._softmax.default: _softmax,
-    _ATEN._log_softmax.default: _log_softmax,
+    _ATEN._softmax.default: partial(_along, relax.op.nn.softmax),
+    _ATEN._log_softmax.default: partial(_along, relax.op.nn.log_softmax),
     _ATEN._safe_softmax.default: _safe_softmax,
 }

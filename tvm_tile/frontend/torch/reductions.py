@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from tvm import relax
@@ -55,70 +56,37 @@ def _sum(
 def _mean(
     emit: Emit,
     x: relax.Expr,
-    dim: Dims,
-    keepdim: bool,
     dtype: torch.dtype | None,
+    dim: Dims = None,
+    keepdim: bool = False,
 ) -> relax.Expr:
     return _reduced(emit, relax.op.mean, emit.cast(x, emit.dtype), dim, keepdim, math.nan)
 
 
-def _mean_of_all(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
-    return _mean(emit, x, None, False, dtype)
-
-
 def _product(
-    emit: Emit, x: relax.Expr, dim: int, keepdim: bool, dtype: torch.dtype | None
+    emit: Emit,
+    x: relax.Expr,
+    dtype: torch.dtype | None,
+    dim: int | None = None,
+    keepdim: bool = False,
 ) -> relax.Expr:
     return _reduced(emit, relax.op.prod, emit.cast(x, emit.dtype), dim, keepdim, 1)
 
 
-def _product_of_all(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
-    return _reduced(emit, relax.op.prod, emit.cast(x, emit.dtype), None, False, 1)
-
-
-def _extreme(reduce: Reduce, emit: Emit, x: relax.Expr, dim: Dims, keepdim: bool) -> relax.Expr:
+def _extreme(
+    reduce: Reduce, emit: Emit, x: relax.Expr, dim: Dims = None, keepdim: bool = False
+) -> relax.Expr:
     """The largest or smallest elements; of booleans those of their numbers."""
     dtype = dtype_of(x)
     value = emit.cast(x, torch.int8) if dtype == torch.bool else x
     return emit.cast(_reduced(emit, reduce, value, dim, keepdim, 0), dtype)
 
 
-def _amax(emit: Emit, x: relax.Expr, dim: Sequence[int], keepdim: bool) -> relax.Expr:
-    return _extreme(relax.op.max, emit, x, dim, keepdim)
-
-
-def _amin(emit: Emit, x: relax.Expr, dim: Sequence[int], keepdim: bool) -> relax.Expr:
-    return _extreme(relax.op.min, emit, x, dim, keepdim)
-
-
-def _max(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return _extreme(relax.op.max, emit, x, None, False)
-
-
-def _min(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return _extreme(relax.op.min, emit, x, None, False)
-
-
-def _max_at(
-    emit: Emit, x: relax.Expr, dim: int, keepdim: bool
+def _extreme_at(
+    reduce: Reduce, find: Reduce, emit: Emit, x: relax.Expr, dim: int, keepdim: bool
 ) -> tuple[relax.Expr, relax.Expr | None]:
-    place = _place(relax.op.argmax, emit, x, dim, keepdim) if 1 in emit.wanted else None
-    return _extreme(relax.op.max, emit, x, dim, keepdim), place
-
-
-def _min_at(
-    emit: Emit, x: relax.Expr, dim: int, keepdim: bool
-) -> tuple[relax.Expr, relax.Expr | None]:
-    place = _place(relax.op.argmin, emit, x, dim, keepdim) if 1 in emit.wanted else None
-    return _extreme(relax.op.min, emit, x, dim, keepdim), place
-
-
-def _argmax(emit: Emit, x: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
-    return _place(relax.op.argmax, emit, x, dim, keepdim)
-
-
-def _argmin(emit: Emit, x: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
-    return _place(relax.op.argmin, emit, x, dim, keepdim)
+    place = _place(find, emit, x, dim, keepdim) if 1 in emit.wanted else None
+    return _extreme(reduce, emit, x, dim, keepdim), place
 
 
 def _place(reduce: Reduce, emit: Emit, x: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
@@ -134,13 +102,9 @@ def _place(reduce: Reduce, emit: Emit, x: relax.Expr, dim: int | None, keepdim: 
     return emit.reshape(emit(reduce(flat, 0, False)), (1,) * len(shape) if keepdim else ())
 
 
-def _any(emit: Emit, x: relax.Expr, dim: Dims, keepdim: bool) -> relax.Expr:
+def _any(emit: Emit, x: relax.Expr, dim: Dims = None, keepdim: bool = False) -> relax.Expr:
     found = _reduced(emit, relax.op.max, _as_int(emit, x), dim, keepdim, 0)
     return _as_result(emit, found)
-
-
-def _any_of_all(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return _any(emit, x, None, False)
 
 
 def _as_int(emit: Emit, x: relax.Expr) -> relax.Expr:
@@ -173,7 +137,7 @@ def _variance_and_mean(
 ) -> tuple[relax.Expr | None, relax.Expr | None]:
     return (
         _variance(emit, x, dim, correction, keepdim) if 0 in emit.wanted else None,
-        _mean(emit, x, dim, keepdim, None) if 1 in emit.wanted else None,
+        _mean(emit, x, None, dim, keepdim) if 1 in emit.wanted else None,
     )
 
 
@@ -241,20 +205,15 @@ def _norm(emit: Emit, x: relax.Expr, p: float, dim: Dims, keepdim: bool) -> rela
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     _ATEN.sum.dim_IntList: _sum,
-    _ATEN.mean.dim: _mean,
-    _ATEN.mean.default: _mean_of_all,
-    _ATEN.prod.dim_int: _product,
-    _ATEN.prod.default: _product_of_all,
-    _ATEN.amax.default: _amax,
-    _ATEN.amin.default: _amin,
-    _ATEN.max.default: _max,
-    _ATEN.min.default: _min,
-    _ATEN.max.dim: _max_at,
-    _ATEN.min.dim: _min_at,
-    _ATEN.argmax.default: _argmax,
-    _ATEN.argmin.default: _argmin,
-    **overloads(_any, _ATEN.any.dim, _ATEN.any.dims),
-    _ATEN.any.default: _any_of_all,
+    **overloads(_mean, _ATEN.mean.dim, _ATEN.mean.default),
+    **overloads(_product, _ATEN.prod.dim_int, _ATEN.prod.default),
+    **overloads(partial(_extreme, relax.op.max), _ATEN.amax.default, _ATEN.max.default),
+    **overloads(partial(_extreme, relax.op.min), _ATEN.amin.default, _ATEN.min.default),
+    _ATEN.max.dim: partial(_extreme_at, relax.op.max, relax.op.argmax),
+    _ATEN.min.dim: partial(_extreme_at, relax.op.min, relax.op.argmin),
+    _ATEN.argmax.default: partial(_place, relax.op.argmax),
+    _ATEN.argmin.default: partial(_place, relax.op.argmin),
+    **overloads(_any, _ATEN.any.dim, _ATEN.any.dims, _ATEN.any.default),
     _ATEN.var.correction: _variance,
     _ATEN.var_mean.correction: _variance_and_mean,
     _ATEN.linalg_vector_norm.default: _vector_norm,

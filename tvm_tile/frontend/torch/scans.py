@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from tvm import relax
@@ -13,16 +14,12 @@ from tvm_tile.graph.rowwise import Combine
 from tvm_tile.loops.scans import scan
 
 
-def _cumsum(emit: Emit, x: relax.Expr, dim: int, dtype: torch.dtype | None) -> relax.Expr:
-    return _by_operator(emit, relax.op.cumsum, x, dim)
-
-
-def _cumprod(emit: Emit, x: relax.Expr, dim: int, dtype: torch.dtype | None) -> relax.Expr:
-    return _by_operator(emit, relax.op.cumprod, x, dim)
-
-
 def _by_operator(
-    emit: Emit, operator: Callable[..., relax.Expr], x: relax.Expr, dim: int
+    operator: Callable[..., relax.Expr],
+    emit: Emit,
+    x: relax.Expr,
+    dim: int,
+    dtype: torch.dtype | None,
 ) -> relax.Expr:
     x = emit.cast(x, emit.dtype)
     if 0 in emit.shape or not emit.shape:
@@ -53,8 +50,8 @@ def _logcumsumexp(emit: Emit, x: relax.Expr, dim: int) -> relax.Expr:
 
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
-    _ATEN.cumsum.default: _cumsum,
-    _ATEN.cumprod.default: _cumprod,
+    _ATEN.cumsum.default: partial(_by_operator, relax.op.cumsum),
+    _ATEN.cumprod.default: partial(_by_operator, relax.op.cumprod),
     _ATEN.cummax.default: _extremes(Combine.LARGEST),
     _ATEN.cummin.default: _extremes(Combine.SMALLEST),
     _ATEN.logcumsumexp.default: _logcumsumexp,

@@ -12,29 +12,23 @@ from typing import Any
 import torch
 from tvm import relax, te, tirx
 
-from tvm_tile.frontend.torch.convert import Converters
+from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.scattering import is_update, operands, sum_dtype, update_at
 from tvm_tile.loops.keys import extreme_key, extreme_of_key, key_bits
 
 
-def _scatter_add(
-    emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr
-) -> relax.Expr:
-    return _scatter_reduce(emit, x, dim, index, src, "sum", True)
-
-
 def _scatter_with(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr, reduce: str
 ) -> relax.Expr:
-    return _scatter_reduce(emit, x, dim, index, src, _NAMES[reduce], True)
+    return _scatter_reduce(emit, x, dim, index, src, _NAMES[reduce])
 
 
 def _scatter_value_with(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, value: float, reduce: str
 ) -> relax.Expr:
     src = emit.operand(value, dtype_of(x))
-    return _scatter_reduce(emit, x, dim, index, src, _NAMES[reduce], True)
+    return _scatter_reduce(emit, x, dim, index, src, _NAMES[reduce])
 
 
 _NAMES = {"add": "sum", "multiply": "prod"}
@@ -64,8 +58,8 @@ def _scatter_reduce(
     dim: int,
     index: relax.Expr,
     src: relax.Expr,
-    reduce: str,
-    include_self: bool,
+    reduce: str = "sum",
+    include_self: bool = True,
 ) -> relax.Expr:
     """Each element joined with all its updates; without itself where it has any, if so asked."""
     x, src, index, axis = operands(emit, x, dim, src, index)
@@ -196,7 +190,6 @@ _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     _ATEN.scatter.reduce: _scatter_with,
     _ATEN.scatter.value_reduce: _scatter_value_with,
-    _ATEN.scatter_add.default: _scatter_add,
-    _ATEN.scatter_reduce.two: _scatter_reduce,
+    **overloads(_scatter_reduce, _ATEN.scatter_add.default, _ATEN.scatter_reduce.two),
     _ATEN.index_reduce.default: _index_reduce,
 }

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
 
-from tvm_tile.frontend.torch.convert import Converters
+from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
 from tvm_tile.frontend.torch.indexing import along
 from tvm_tile.loops.keys import is_nan, rising_key
@@ -21,12 +22,8 @@ from tvm_tile.loops.sorting import first_in_order
 Pair = tuple[relax.Expr | None, relax.Expr | None]
 
 
-def _sort(emit: Emit, x: relax.Expr, dim: int, descending: bool) -> Pair:
-    return _sorted(emit, x, dim, None, descending=descending)
-
-
-def _stable_sort(
-    emit: Emit, x: relax.Expr, stable: bool | None, dim: int, descending: bool
+def _sort(
+    emit: Emit, x: relax.Expr, dim: int, descending: bool, stable: bool | None = None
 ) -> Pair:
     """Every sort here is stable."""
     return _sorted(emit, x, dim, None, descending=descending)
@@ -138,7 +135,7 @@ def _kthvalue(emit: Emit, x: relax.Expr, k: int, dim: int, keepdim: bool) -> Pai
     return _with_values(emit, rows, axis, places)
 
 
-def _median_of(emit: Emit, x: relax.Expr, dim: int, *, skips_nan: bool) -> Pair:
+def _median(emit: Emit, x: relax.Expr, dim: int, keepdim: bool, *, skips_nan: bool) -> Pair:
     """The lower one of two medians; NaN where there is one, or where there is nothing else."""
     rows, axis = _rows(emit, x, dim)
     extent = shape_of(rows)[axis]
@@ -161,20 +158,9 @@ def _median_of(emit: Emit, x: relax.Expr, dim: int, *, skips_nan: bool) -> Pair:
     return _with_values(emit, rows, axis, places)
 
 
-def _median_dim(emit: Emit, x: relax.Expr, dim: int, keepdim: bool) -> Pair:
-    return _median_of(emit, x, dim, skips_nan=False)
-
-
-def _nanmedian_dim(emit: Emit, x: relax.Expr, dim: int, keepdim: bool) -> Pair:
-    return _median_of(emit, x, dim, skips_nan=True)
-
-
-def _median(emit: Emit, x: relax.Expr) -> relax.Expr | None:
-    return _median_of(emit, emit.reshape(x, (math.prod(shape_of(x)),)), 0, skips_nan=False)[0]
-
-
-def _nanmedian(emit: Emit, x: relax.Expr) -> relax.Expr | None:
-    return _median_of(emit, emit.reshape(x, (math.prod(shape_of(x)),)), 0, skips_nan=True)[0]
+def _median_of_all(emit: Emit, x: relax.Expr, *, skips_nan: bool) -> relax.Expr | None:
+    flat = emit.reshape(x, (math.prod(shape_of(x)),))
+    return _median(emit, flat, 0, False, skips_nan=skips_nan)[0]
 
 
 def _mode(emit: Emit, x: relax.Expr, dim: int, keepdim: bool) -> Pair:
@@ -223,13 +209,12 @@ def _mode(emit: Emit, x: relax.Expr, dim: int, keepdim: bool) -> Pair:
 
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
-    _ATEN.sort.default: _sort,
-    _ATEN.sort.stable: _stable_sort,
+    **overloads(_sort, _ATEN.sort.default, _ATEN.sort.stable),
     _ATEN.topk.default: _topk,
     _ATEN.kthvalue.default: _kthvalue,
-    _ATEN.median.dim: _median_dim,
-    _ATEN.median.default: _median,
-    _ATEN.nanmedian.dim: _nanmedian_dim,
-    _ATEN.nanmedian.default: _nanmedian,
+    _ATEN.median.dim: partial(_median, skips_nan=False),
+    _ATEN.median.default: partial(_median_of_all, skips_nan=False),
+    _ATEN.nanmedian.dim: partial(_median, skips_nan=True),
+    _ATEN.nanmedian.default: partial(_median_of_all, skips_nan=True),
     _ATEN.mode.default: _mode,
 }

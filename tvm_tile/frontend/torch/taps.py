@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from tvm_tile.frontend.resampling import far_weight, near_weight
+from tvm_tile.frontend.ops.resampling import Taps, cubic_weights
 
 _ATEN = torch.ops.aten
 _CHUNK = 1 << 22  # elements of the matrix of which the taps are read, at once
 _CUBIC = -0.75  # Keys's coefficient
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """What each element along one resized dimension is a sum of.
-
-    Attributes:
-        places: [elements, taps]: places in the input; -1 where an element has fewer taps.
-        weights: of these, of the same shape; all 1 where one input element is taken as it is.
-    """
-
-    places: np.ndarray
-    weights: np.ndarray
-
-    @property
-    def count(self) -> int:
-        """The most taps that an element has."""
-        return int(self.places.shape[1])
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether each element is one of the input."""
-        return self.count == 1 and bool((self.weights == 1).all())
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all elements have as many taps."""
-        return bool((self.places >= 0).all())
 
 
 # How PyTorch itself resizes the last dimension of a matrix: (rows, new extent, corners, scale).
@@ -117,12 +88,6 @@ def taps(
     return result
 
 
-def cubic_weights(distance: Any) -> list[Any]:
-    """PyTorch's weights of four neighbours, of which the second is ``distance`` below the place."""
-    near, far = partial(near_weight, a=_CUBIC), partial(far_weight, a=_CUBIC)
-    return [far(distance + 1.0), near(distance), near(1.0 - distance), far(2.0 - distance)]
-
-
 def _cubic_taps(old: int, new: int, corners: bool, scale: float | None, dtype: torch.dtype) -> Taps:
     """Four taps an element, also where several are the one at the border.
 
@@ -137,7 +102,7 @@ def _cubic_taps(old: int, new: int, corners: bool, scale: float | None, dtype: t
         center = step * (at + number(0.5)) - number(0.5)
     first = np.floor(center)
     t = (center - first).astype(np.float64)
-    weights = cubic_weights(t)
+    weights = cubic_weights(t, _CUBIC)
     places = first.astype(np.int64)[:, None] + np.arange(-1, 3)
     return Taps(np.clip(places, 0, old - 1).astype(np.int32), np.stack(weights, 1))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,25 @@ import numpy as np
 from tvm import te, tirx, topi
 from tvm.relax import op
 
+from tvm_tile.frontend.ops.sampling import (
+    Axis,
+    Filter,
+    Padding,
+    grid_sample,
+    weighted_neighbours,
+)
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.layouts import relayout
 from tvm_tile.frontend.relay.operators.windows import numbers, paddings
-from tvm_tile.frontend.relay.values import cast, constant, dtype_of, is_float, reshaped, shape_of
+from tvm_tile.frontend.relay.values import (
+    cast,
+    constant,
+    dtype_of,
+    is_float,
+    permuted,
+    reshaped,
+    shape_of,
+)
 
 _EXACT = ("float32", "float64")
 _PLANE, _IMAGES = 2, 4  # dimensions of an image, and with its batch and channels
@@ -43,24 +59,13 @@ def _grid_sample(call: OperatorCall) -> Value:
     x, grid = call.arguments
     attributes = call.attributes
     require_exact(call, x)
-    method, padding = str(attributes["method"]), str(attributes["padding_mode"])
-    layout, corners = str(attributes["layout"]), bool(attributes["align_corners"])
-    extents = shape_of(x)[2:]
-    if layout not in ("NCHW", "NCDHW") or dtype_of(grid) != dtype_of(x):
-        raise NotImplementedError(f"layout {layout} at places of {dtype_of(grid)}")
-    # TVM's reflects cubic neighbours as whole numbers, and divides by an extent less one.
-    if method == "bicubic" and (padding == "reflection" or len(extents) > _PLANE):
-        raise NotImplementedError(f"bicubic interpolation of {list(extents)}, {padding}")
-    if padding == "reflection" and min(extents) == 1:
-        raise NotImplementedError(f"reflections of {list(extents)}")
-    loops = partial(
-        topi.image.grid_sample,
-        method=method,
-        layout=layout,
-        padding_mode=padding,
-        align_corners=corners,
-    )
-    return call.compute(loops, x, grid, name="grid_sample")
+    kind = Filter(str(attributes["method"]).removeprefix("bi"))
+    padding, layout = Padding(str(attributes["padding_mode"])), str(attributes["layout"])
+    if layout not in ("NCHW", "NCDHW"):
+        raise NotImplementedError(f"layout {layout}")
+    points = permuted(call, grid, [0, *range(2, len(layout)), 1])
+    corners = bool(attributes["align_corners"])
+    return grid_sample(call.builder, x, points, kind, padding, corners=corners)
 
 
 def _crop_and_resize(call: OperatorCall) -> Value:
@@ -73,24 +78,24 @@ def _crop_and_resize(call: OperatorCall) -> Value:
     if method not in ("bilinear", "nearest_neighbor") or not is_float(out):
         raise NotImplementedError(f"{method} interpolation to {out}")
     data = cast(call, relayout(call, x, layout, "NCHW"), dtype_of(boxes))
-    extents = shape_of(data)[2:]
+    axes = [Axis(extent) for extent in shape_of(data)[2:]]
     outside = tirx.const(float(attributes["extrapolation_value"]), dtype_of(boxes))
-    sample = _bilinear if method == "bilinear" else _nearest
 
     def loops(data: te.Tensor, boxes: te.Tensor, indices: te.Tensor) -> te.Tensor:
         def element(n: Any, c: Any, i: Any, j: Any) -> Any:
             places = [
-                _place(at, boxes(n, axis), boxes(n, axis + _PLANE), extents[axis], count)
+                _place(at, boxes(n, axis), boxes(n, axis + _PLANE), axes[axis].extent, count)
                 for axis, (at, count) in enumerate(((i, rows), (j, columns)))
             ]
             own = tirx.min(tirx.max(indices(n), 0), data.shape[0] - 1)
-            within = [
-                tirx.all(place >= 0.0, place <= float(extent - 1))
-                for place, extent in zip(places, extents, strict=True)
-            ]
-            inside = tirx.all(*within)
-            safe = [tirx.Select(inside, place, tirx.const(0, place.ty.dtype)) for place in places]
-            found = sample(lambda y, x: data(own, c, y, x), safe, extents)
+            pairs = list(zip(axes, places, strict=True))
+            inside = tirx.all(*(axis.is_inside(place) for axis, place in pairs))
+            if method == "bilinear":
+                terms = weighted_neighbours(data, (own, c), places, axes)
+                found = functools.reduce(operator.add, terms)
+            else:
+                nearest = [axis.index(tirx.floor(place + 0.5)) for axis, place in pairs]
+                found = data(own, c, *(tirx.max(index, 0) for index in nearest))
             return tirx.Select(inside, found, outside)
 
         shape = (boxes.shape[0], data.shape[1], rows, columns)
@@ -106,24 +111,6 @@ def _place(at: Any, start: Any, end: Any, extent: int, count: int) -> Any:
         return (start + end) * (0.5 * (extent - 1))
     step = (end - start) * float(extent - 1) / float(count - 1)
     return start * float(extent - 1) + step * at.astype(start.ty.dtype)
-
-
-def _nearest(element: Callable[[Any, Any], Any], places: list[Any], _: tuple[int, ...]) -> Any:
-    return element(*((tirx.floor(place + 0.5)).astype("int32") for place in places))
-
-
-def _bilinear(
-    element: Callable[[Any, Any], Any], places: list[Any], extents: tuple[int, ...]
-) -> Any:
-    floors = [tirx.floor(place) for place in places]
-    (top, left) = (floor.astype("int32") for floor in floors)
-    bottom, right = (
-        tirx.min(first + 1, extent - 1) for first, extent in zip((top, left), extents, strict=True)
-    )
-    down, across = (place - floor for place, floor in zip(places, floors, strict=True))
-    above = element(top, left) * (1.0 - across) + element(top, right) * across
-    below = element(bottom, left) * (1.0 - across) + element(bottom, right) * across
-    return above * (1.0 - down) + below * down
 
 
 def _dilation2d(call: OperatorCall) -> Value:

@@ -1,19 +1,16 @@
-"""Images of other sizes: Relay's ``resize`` and ``upsampling``, as ONNX's Resize."""
+"""Images of other sizes: Relay's ``resize`` and ``upsampling``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from tvm.relax import op
 
-from tvm_tile.frontend.onnx_node import Node
-from tvm_tile.frontend.onnx_resize import convert_resize
+from tvm_tile.frontend.ops.resizing import Axis, Interpolation, interpolated
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.layouts import Layout, spatial_axes
-from tvm_tile.frontend.relay.values import cast, constant, dtype_of, is_float, shape_of
+from tvm_tile.frontend.relay.values import cast, dtype_of, is_float, shape_of
 
 _METHODS = {
     "nearest_neighbor": "nearest",
@@ -32,87 +29,51 @@ _ROUNDINGS = {
 }
 _FRAMES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_crop_and_resize")
 _PLANE = 2  # axes
-_EXACT = ("int8", "uint8", "int16", "uint16", "int32")  # in float64
-
-
-@dataclass(frozen=True, slots=True)
-class Interpolation:
-    """How the elements of an image of another size follow from those that there are.
-
-    Attributes:
-        mode: ``nearest``, ``linear`` or ``cubic``.
-        frame: where in the image an element of the result lies, as ONNX names it.
-        rounding: to the nearest element, as ONNX names it.
-        alpha: of the cubic polynomials.
-        exclude: whether weights of elements beyond the borders are left out.
-        region: of interest: starts along each axis, then ends, as shares; empty for all.
-        extrapolation: the value outside the region.
-    """
-
-    mode: str
-    frame: str
-    rounding: str = "floor"
-    alpha: float = -0.5
-    exclude: bool = False
-    region: Sequence[float] = ()
-    extrapolation: float = 0.0
 
 
 def _resized(
-    call: OperatorCall, x: Value, layout: str, sizes: Sequence[int], how: Interpolation
+    call: OperatorCall,
+    layout: str,
+    sizes: Sequence[int],
+    how: Interpolation,
+    region: Sequence[float] = (),
 ) -> Value:
-    """An image of some sizes; of integers by copying alone, since how others round is open."""
+    """An image of some sizes; of integers by copying alone, since how others round is open.
+
+    Args:
+        call: the operator's, whose first argument is the image.
+        layout: the image's.
+        sizes: along the axes of the plane or volume.
+        how: the interpolation.
+        region: of interest: starts along each of these axes, then ends, as shares; empty for all.
+    """
+    x = call.arguments[0]
     letters = Layout.parse(layout).letters
     shape = shape_of(x)
     if len(shape) != len(letters):
         raise ValueError(f"an image of {list(shape)} in layout {layout}")
     axes = [letters.index(letter) for letter in spatial_axes(layout)]
-    if len(sizes) != len(axes):
-        raise ValueError(f"sizes {list(sizes)} in layout {layout}")
-    dtype = dtype_of(x)
-    if not is_float(dtype):
-        if how.mode != "nearest" or dtype not in _EXACT:
-            raise NotImplementedError(f"{how.mode} interpolation of {dtype}")
-        x = cast(call, x, "float64")
+    regions = list(region) or [0.0] * len(axes) + [1.0] * len(axes)
+    if len(sizes) != len(axes) or len(regions) != 2 * len(axes):
+        raise ValueError(f"sizes {list(sizes)} of {list(region)} in layout {layout}")
+    if not is_float(dtype_of(x)) and how.mode != "nearest":
+        raise NotImplementedError(f"{how.mode} interpolation of {dtype_of(x)}")
     if how.mode == "nearest" and how.frame == "asymmetric" and len(axes) == _PLANE:
         # Relay divides the places in a plane as integers where it can, whatever it rounds by.
         for axis, size in zip(axes, sizes, strict=True):
             if size % shape[axis] == 0 and size > shape[axis]:
                 x = call.emit(op.repeat(x, size // shape[axis], axis))
-    whole = list(shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        whole[axis] = int(size)
-    attributes: dict[str, Any] = {
-        "mode": how.mode,
-        "coordinate_transformation_mode": how.frame,
-        "nearest_mode": how.rounding,
-        "cubic_coeff_a": how.alpha,
-        "extrapolation_value": how.extrapolation,
-    }
-    if how.exclude:
-        attributes["exclude_outside"] = 1
-    region = None
-    if how.frame == "tf_crop_and_resize":
-        attributes["axes"] = axes
-        whole = [int(size) for size in sizes]
-        region = constant(list(how.region), "float64")
-    node = Node(
-        "Resize", call.builder, (x, region, None, constant(whole, "int64")), attributes, 1, 18
-    )
-    made = convert_resize(node)
-    if made is None:  # of the last two axes TVM's own operator computes the same, whatever they are
-        made = op.image.resize2d(
-            x,
-            tuple(whole[-2:]),
-            layout="NCHW",
-            method="nearest_neighbor" if how.mode == "nearest" else how.mode,
-            coordinate_transformation_mode=how.frame,
-            rounding_method=how.rounding,
+    shape = shape_of(x)
+    each = [
+        Axis(axis, shape[axis], int(size), size / shape[axis], start, end)
+        for axis, size, start, end in zip(
+            axes, sizes, regions[: len(axes)], regions[len(axes) :], strict=True
         )
-    return cast(call, call.emit(made), dtype)
+    ]
+    return interpolated(call.builder, x, each, how)
 
 
-def _interpolation(call: OperatorCall, region: Sequence[float]) -> Interpolation:
+def _interpolation(call: OperatorCall) -> Interpolation:
     attributes = call.attributes
     method, frame = str(attributes["method"]), str(attributes["coordinate_transformation_mode"])
     rounding = str(attributes["rounding_method"])
@@ -128,15 +89,16 @@ def _interpolation(call: OperatorCall, region: Sequence[float]) -> Interpolation
         _ROUNDINGS[rounding],
         float(attributes["cubic_alpha"]),
         bool(attributes["cubic_exclude"]),
-        region,
-        float(attributes["extrapolation_value"]),
+        extrapolation=float(attributes["extrapolation_value"]),
     )
 
 
 def _resize_to(call: OperatorCall, sizes: Sequence[int], region: Sequence[float]) -> Value:
     x, layout = call.arguments[0], str(call.attributes["layout"])
     out = str(call.attributes.get("out_dtype") or dtype_of(x))
-    made = _resized(call, x, layout, sizes, _interpolation(call, region))
+    how = _interpolation(call)
+    region = region if how.frame == "tf_crop_and_resize" else ()
+    made = _resized(call, layout, sizes, how, region)
     if not is_float(out) and is_float(dtype_of(made)):
         raise NotImplementedError(f"an image of {dtype_of(made)} as {out}")
     return cast(call, made, out)
@@ -185,8 +147,7 @@ def _upsampled(
     if mode is None or frame not in _FRAMES[:3]:
         raise NotImplementedError(f"{method} interpolation, {frame}")
     rounding = "round_prefer_ceil" if frame == "align_corners" else "floor"
-    how = Interpolation(mode, frame, rounding)
-    return _resized(call, call.arguments[0], layout, sizes, how)
+    return _resized(call, layout, sizes, Interpolation(mode, frame, rounding))
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
+from tvm_tile.frontend.ops.boxes import overlap as overlap_of
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.images import require_exact
 from tvm_tile.frontend.relay.operators.vision import column, first_rows
@@ -129,33 +128,12 @@ def _suppress(batch: int, count: int, limit: int, overlap: float, dtype: str) ->
                         for k in range(j):
                             if stays[v, k] * votes[v, k] == 1 and (
                                 classes[v, k] == classes[v, j]
-                                and _overlap(boxes, v, j, k) >= T.Cast(dtype, overlap)
+                                and overlap_of(boxes, v, j, k) >= T.Cast(dtype, overlap)
                             ):
                                 stays[v, j] = 0
                         chosen[0] = chosen[0] + stays[v, j]
 
     return non_max_suppression
-
-
-def _overlap(boxes: Any, batch: Any, first: Any, second: Any) -> Any:
-    """Area of the intersection over that of the union; 0 where the boxes have none."""
-    zero = tirx.const(0, str(boxes.dtype))
-
-    def ends(box: Any, axis: int) -> tuple[Any, Any]:
-        one, other = boxes[batch, box, axis], boxes[batch, box, axis + 2]
-        return tirx.min(one, other), tirx.max(one, other)
-
-    def area(box: Any) -> Any:
-        (left, right), (top, bottom) = ends(box, 0), ends(box, 1)
-        return (right - left) * (bottom - top)
-
-    def common(axis: int) -> Any:
-        (low, high), (other_low, other_high) = ends(first, axis), ends(second, axis)
-        return tirx.max(tirx.min(high, other_high) - tirx.max(low, other_low), zero)
-
-    shared = common(0) * common(1)
-    union = area(first) + area(second) - shared
-    return tirx.if_then_else(union > zero, shared / union, zero)
 
 
 CONVERTERS: dict[str, Converter] = {"vision.non_max_suppression": _non_max_suppression}

@@ -1,0 +1,98 @@
+"""Types of an ONNX model's tensors. Knows ONNX, not TVM."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import onnx
+
+from tvm_tile.frontend.onnx.model import outline
+
+_log = logging.getLogger(__name__)
+
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+_MAX_PROPAGATED = 1 << 16
+
+
+def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
+    """Element types and shapes of the main graph's tensors, as far as ONNX infers them.
+
+    Where a pool rounds its result's extents up, ONNX's own inference (of 1.23) counts windows that
+    begin behind the tensor, and what is computed from its shape is wrong.
+    """
+    outlined = outline(model)
+    for node in outlined.graph.node:
+        # ONNX's inference forgets the default.
+        if node.op_type == "STFT" and all(a.name != "onesided" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+    types = _inferred(outlined, data_prop=False)
+    for node in outlined.graph.node:
+        if node.op_type in POOLS and _rounds_up(node, static_extents(types.get(node.input[0]))):
+            types = _inferred(outlined, data_prop=False)
+    # ONNX propagates the values of vectors of integers one by one, however long they are.
+    longest = max((_vector_length(tensor) for tensor in types.values()), default=0)
+    return types if longest > _MAX_PROPAGATED else _inferred(outlined, data_prop=True)
+
+
+def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.TypeProto.Tensor]:
+    try:
+        found = onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph
+    except Exception as error:  # a node that contradicts itself is found at its conversion
+        _log.info("no shapes inferred: %s", error)
+        found = model.graph
+    return {
+        value.name: value.type.tensor_type
+        for value in (*found.input, *found.value_info, *found.output)
+        if value.type.HasField("tensor_type")
+    }
+
+
+def _vector_length(tensor: onnx.TypeProto.Tensor) -> int:
+    """Of a vector of integers its length, as far as it is known; 0 of any other tensor."""
+    extents = static_extents(tensor)
+    is_integer = tensor.elem_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    return extents[0] if extents is not None and len(extents) == 1 and is_integer else 0
+
+
+def static_extents(tensor: onnx.TypeProto.Tensor | None) -> tuple[int, ...] | None:
+    """The extents of a tensor, where all are known."""
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
+        return None
+    return tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+
+
+def _rounds_up(node: onnx.NodeProto, extents: tuple[int, ...] | None) -> bool:
+    """Whether a pool of a tensor rounds its result's extents up.
+
+    In place it becomes one that rounds them down, and whose result has as many elements.
+    """
+    attributes: dict[str, Any] = {
+        attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute
+    }
+    if not attributes.get("ceil_mode") or extents is None or len(extents) < 3:
+        return False
+    kernel = attributes.get("kernel_shape", ())
+    padding = attributes.get("auto_pad", b"NOTSET")
+    if padding not in (b"NOTSET", b"VALID") or len(kernel) != len(extents) - 2:
+        return False
+    ones, zeros = [1] * len(kernel), [0] * len(kernel)
+    pads = list(attributes.get("pads") or zeros * 2)
+    strides, dilations = (attributes.get(name) or ones for name in ("strides", "dilations"))
+    if len(pads) != 2 * len(kernel) or not len(kernel) == len(strides) == len(dilations):
+        return False
+    if min(strides) < 1:
+        return False
+    for axis, (extent, step) in enumerate(zip(extents[2:], strides, strict=True)):
+        before, after = pads[axis], pads[axis + len(kernel)]
+        span = (kernel[axis] - 1) * dilations[axis] + 1
+        last = -(-(extent + before + after - span) // step) * step
+        # A window that would begin in the padding behind the tensor is none.
+        if last < extent + before:
+            pads[axis + len(kernel)] += step - 1
+    for attribute in [a for a in node.attribute if a.name in ("auto_pad", "ceil_mode", "pads")]:
+        node.attribute.remove(attribute)
+    node.attribute.append(onnx.helper.make_attribute("pads", pads))
+    return True

@@ -1,0 +1,1 @@
+"""Computations that several formats have operators for, written once as Relax."""
