@@ -190,10 +190,6 @@ def _put(
     return emit.reshape(emit(_index_put(emit, row, [where], what, accumulate)), emit.shape)
 
 
-def _scatter(emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr) -> relax.Expr:
-    return _scattered(emit, x, dim, index, src)
-
-
 def _scatter_value(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, value: float
 ) -> relax.Expr:
@@ -319,7 +315,7 @@ _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     **overloads(_index_put, _ATEN.index_put.default, _ATEN._unsafe_index_put.default),
     _ATEN.put.default: _put,
-    _ATEN.scatter.src: _scatter,
+    _ATEN.scatter.src: _scattered,
     _ATEN.scatter.value: _scatter_value,
     _ATEN.diagonal_scatter.default: _diagonal_scatter,
     _ATEN.as_strided_scatter.default: _as_strided_scatter,
