@@ -163,7 +163,7 @@ class _Leaving:
 
 
 def first_blocks(condition: Any, block: tirx.Var) -> Any | None:
-    """So many blocks, the first ones, that a condition holds for no other one; int64.
+    """The number of first blocks outside of which a condition holds for no block; int64.
 
     Args:
         condition: comparisons of what grows with the block's number, joined.

@@ -114,7 +114,7 @@ def _walking_registers(body: Any) -> set[Any]:
 
 
 def _closed(used: set[Any], made_of: dict[Any, set[Any]]) -> Iterator[Any]:
-    """With what they are bound to, and so on."""
+    """All variables that some variables are made of, directly or not, and these themselves."""
     pending, seen = list(used), set(used)
     while pending:
         var = pending.pop()

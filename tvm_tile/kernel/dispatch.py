@@ -196,7 +196,7 @@ class RecordView:
     thread: Any
 
     def word(self, which: Any) -> Any:
-        """One of its words."""
+        """A word of the record."""
         return self.shared.kept[self.first + which]
 
     def pointer(self, position: int, kind: Any) -> Any:
