@@ -147,7 +147,7 @@ class Options:
         return Bounds(self.most_iterations, self.most_depth)
 
     def told(self) -> tuple[str, ...]:
-        """Those that the result depends on and that differ from the defaults: ``"tf32=True"``."""
+        """Options that the result depends on and that differ from the defaults: ``"tf32=True"``."""
         usual = Options()
         names = [field.name for field in fields(self) if field.name not in _ON_THE_WAY]
         given = {name: getattr(self, name) for name in names}

@@ -144,7 +144,7 @@ class Profile(ModelProfile):
         return "\n".join(profile_screen(self))
 
     def to_json(self) -> str:
-        """For other programs; the fields are told in :mod:`tvm_tile.report.screen.profile_json`."""
+        """The profile as JSON, whose fields :mod:`tvm_tile.report.screen.profile_json` tells."""
         return profile_json(self)
 
     def trace(self) -> str:

@@ -302,7 +302,7 @@ def own_torch(result: Any, like: Any, *, copy: bool) -> Any:
 
 
 def is_torch(value: Any) -> bool:
-    """Whether it is a tensor of torch's."""
+    """Whether an array is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

@@ -49,7 +49,7 @@ class KnownCalls:
         return tuple([tuple(getattr(values[at], "shape", ())) for at in self._open])
 
     def at(self, values: Sequence[Any]) -> list[Signature]:
-        """As :func:`at_call` says."""
+        """Signatures of a call's inputs, as :func:`at_call` makes and checks them."""
         shapes = self.shapes_of(values)
         found = self._known.get(shapes)
         if found is None:

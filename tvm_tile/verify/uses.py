@@ -36,7 +36,7 @@ class Uses:
 
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Uses:
-        """Those of an unscheduled function."""
+        """Find the uses in an unscheduled function."""
         uses = cls()
         stores = nodes_in(func.body, tirx.BufferStore)
         for store in stores:
