@@ -193,7 +193,7 @@ class RProgram:
 
     @property
     def bodies(self) -> tuple[tuple[Item, ...], ...]:
-        """Its items, then those of each function."""
+        """The program's own items, then those of each function."""
         return (self.items, *self.functions)
 
     @property

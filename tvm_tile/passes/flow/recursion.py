@@ -56,7 +56,7 @@ class RecursiveFunction:
     results: tuple[int, ...]
 
     def inside(self) -> tuple[list[Source | int], dict[int, int]]:
-        """What it is given in its own eyes, and where it must put its results."""
+        """The arguments as the function itself sees them, and where it must put its results."""
         given = [
             Location(self.parameters[n], 0) if n in self.parameters else argument
             for n, argument in enumerate(self.arguments)
@@ -98,7 +98,7 @@ class Recursion:
         return function in within or function in reached(function, self._calls, within)
 
     def known(self, function: Any, arguments: Sequence[Source | int]) -> RecursiveFunction | None:
-        """The one that a call is of, unless that is yet to be written."""
+        """The function that a call is of; ``None`` if it is yet to be written."""
         moving = self._moving_of(function)
         for called in self._open:
             if called.variable.same_as(function):

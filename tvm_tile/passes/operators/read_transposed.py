@@ -115,7 +115,7 @@ class _Readers(PyExprVisitor):
 
     @classmethod
     def of(cls, mod: tvm.IRModule) -> _Readers:
-        """Of all functions of a module."""
+        """Find the readers in all Relax functions of a module."""
         readers = cls()
         for func in mod.functions.values():
             if isinstance(func, relax.Function):
