@@ -66,7 +66,7 @@ class Gates:
 
     @property
     def weights(self) -> int:
-        """Their bytes, those that are read."""
+        """Bytes of the weights, those that are read."""
         return self.units * sum(p.gates * p.depth * p.element for p in self.products)
 
 

@@ -60,7 +60,7 @@ def resident_blocks(device: Device, tile: Tile) -> int:
 
 
 def given_blocks(device: Device, tile: Tile) -> int:
-    """The same with registers as they are given out; zero where a block does not fit at all."""
+    """Blocks that share a multiprocessor, by registers as they are given out; 0 if none fits."""
     given = given_registers(device, tile.registers)
     return fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
 
@@ -71,7 +71,7 @@ def given_registers(device: Device, registers: _Count) -> _Count:
 
 
 def nameable_registers(device: Device) -> int:
-    """The most that a thread can use."""
+    """Registers that the code of a thread can use at most."""
     return device.memory(MemoryLevel.REGISTER).capacity // _WORD
 
 

@@ -36,7 +36,7 @@ class MmaUnit:
 
     @property
     def element(self) -> int:
-        """Bytes of an operand's."""
+        """Bytes of an element of an operand."""
         return ELEMENT
 
     @property
@@ -107,7 +107,7 @@ class WaveUnit:
 
     @property
     def element(self) -> int:
-        """Bytes of an operand's."""
+        """Bytes of an element of an operand."""
         return self.layout.element
 
     @property

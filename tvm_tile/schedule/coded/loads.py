@@ -67,7 +67,7 @@ class Loads:
 
     @property
     def rows(self) -> list[Any]:
-        """Of the matrix, those whose codes a thread has: two of each of its strips."""
+        """Rows of the matrix whose codes a thread has: two of each of its strips."""
         first = self.row + self.lane[0]
         own = [place * (ROWS // 2) for place in range(2 * self.tile.stacked)]
         if self.tile.strips > 1:

@@ -31,7 +31,7 @@ def moved(value: Any, up: int) -> Any:
 
 
 def registers(count: int) -> list[Any]:
-    """So many words of a thread."""
+    """Allocate words in registers of a thread."""
     buffer = ib.alloc_buffer((count,), "uint32", scope="local")
     return [buffer[place] for place in range(count)]
 

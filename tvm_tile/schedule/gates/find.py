@@ -145,7 +145,7 @@ def _shape(spatial: Sequence[SBlock], params: Sequence[Any]) -> tuple[int, int] 
 
 
 def _gates(products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traffic: int) -> Gates:
-    """As tiles are chosen for."""
+    """The products of a cell, its sizes and its work, as tiles are chosen for them."""
     counts = [sum(own.product == number for own in cell.sums) for number in range(len(products))]
     sizes = {"float32": 4, "float16": 2, "bfloat16": 2}
     parts = tuple(

@@ -52,7 +52,7 @@ def make_ring(
 
 
 def _barriers(count: int, thread: Any, *arriving: int) -> list[Any]:
-    """So many barriers for each number of those who arrive at one; the first thread makes them."""
+    """Have the first thread make ``count`` barriers for each number of arriving threads."""
     found = [ib.alloc_buffer((count,), "uint64", scope="shared", align=8) for _ in arriving]
     with ib.If(thread == 0), ib.Then(), ib.unroll(count) as place:
         for own, number in zip(found, arriving, strict=True):
@@ -163,7 +163,7 @@ class Turn(Round):
         return tirx.Cast("uint64", self.stage * (self._ring.stage_bytes // 16))
 
     def pointer(self, offset: int) -> Any:
-        """To a byte of the stage."""
+        """Pointer to a byte of the stage."""
         return self._ring.data.ptr_to([self.stage * self._ring.stage_bytes + offset])
 
     def wait_until_full(self) -> None:
