@@ -92,8 +92,8 @@ class Recursion:
         self._items: dict[int, tuple[Item, ...]] = {}
 
     def calls_itself(self, function: Any) -> bool:
-        """Whether it does, but by those that are being written: what these call is written in
-        them, as far as it ends."""
+        """Whether a function calls itself, other than through those that are being written: what
+        these call is written in them, as far as it ends."""
         within = {called.variable for called in self._open}
         return function in within or function in reached(function, self._calls, within)
 
@@ -239,6 +239,6 @@ def _keys(arguments: Sequence[Source | int], but: Set[int] | Mapping[int, int] |
 
 
 def _is_jump(func: relax.Function, function: Any) -> bool:
-    """Whether it ends with a call of itself: a loop, which may go on for as long as it likes."""
+    """Whether a function ends with a call of itself: a loop, which may go on without end."""
     last = tail_binding(func.body)
     return last is not None and calls_at_its_end(last.value, function)

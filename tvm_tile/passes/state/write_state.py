@@ -128,7 +128,7 @@ def _is_new(root: Any, made: Made) -> bool:
 
 
 def _is_plain(ty: Any) -> bool:
-    """Whether it is of tensors of known extents with elements."""
+    """Whether a tensor's type has known extents, none of them 0."""
     extents = list(ty.shape)
     return all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in extents)
 

@@ -120,7 +120,7 @@ def _factors(block: SBlock, params: Sequence[Any]) -> Factors | None:
 
 
 def _is_at(operator: Operator, indices: Sequence[AffineIndex], axes: Sequence[Axis]) -> bool:
-    """Whether these are the indices; those of axes of one element are 0 in any spelling."""
+    """Whether indices are those of the axes; of axes of one element any index is."""
     if len(indices) != len(axes):
         return False
     long = {axis.name for axis in operator.axes if axis.extent > 1}
