@@ -137,7 +137,7 @@ class _Leaving:
         return self._kernel(statement, need, {})
 
     def _with_grid(self, statement: Any, tag: str, count: Any) -> Any:
-        """A kernel that is launched with so many blocks along an axis of its grid, at least one."""
+        """A kernel launched with ``count`` blocks along an axis of its grid, at least one."""
         value, body = statement.value, statement.body
         if str(statement.node.thread_tag) == tag:
             wanted = tirx.Cast(str(value.ty.dtype), tirx.Min(count, tirx.Cast("int64", value)))

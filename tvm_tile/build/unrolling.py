@@ -76,7 +76,7 @@ def _turns(loop: Any) -> float:
 
 
 def _by(loop: Any, turns: int) -> Any:
-    """The loop, so many turns at a time."""
+    """The loop, marked to be unrolled by ``turns`` iterations at a time."""
     import tvm_ffi
     from tvm.tirx import For, ForKind, Var
 

@@ -19,7 +19,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Graphed:
-    """The extents for which a program in memory has captured CUDA graphs: so many, at most."""
+    """The extents for which a program in memory has captured CUDA graphs, a bounded number."""
 
     def __init__(self) -> None:
         self._shapes: set[Shapes] = set()

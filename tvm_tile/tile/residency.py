@@ -66,7 +66,7 @@ def given_blocks(device: Device, tile: Tile) -> int:
 
 
 def given_registers(device: Device, registers: _Count) -> _Count:
-    """What a thread is given that needs so many; any number of numbers."""
+    """Registers that a thread is given which needs ``registers``; a number or an array."""
     return -(-registers // device.register_unit) * device.register_unit
 
 
@@ -76,7 +76,7 @@ def nameable_registers(device: Device) -> int:
 
 
 def shared_capacity(device: Device, blocks: int) -> int:
-    """Bytes of shared memory for each of so many blocks; the driver keeps some of each's."""
+    """Bytes of shared memory for each of ``blocks`` blocks; the driver keeps some of each."""
     most = device.memory(MemoryLevel.SHARED).capacity
     return min(
         most, device.shared_memory_per_multi_processor // blocks - device.reserved_shared_memory
@@ -84,7 +84,7 @@ def shared_capacity(device: Device, blocks: int) -> int:
 
 
 def launched_registers(device: Device, blocks: int, threads: int) -> int:
-    """Registers of a thread where so many blocks of so many threads fit; 0 where none do."""
+    """Registers of a thread where ``blocks`` blocks of ``threads`` fit; 0 where none do."""
     if blocks * threads > device.max_threads_per_multi_processor:
         return 0
     each = device.registers_per_multi_processor // (blocks * threads)

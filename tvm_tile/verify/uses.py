@@ -76,7 +76,7 @@ class Uses:
             self.copied[made] = self.copied.get(inner.source, inner.source)
 
     def _limit(self, index: Any, extent: int) -> None:
-        """Note that an expression is a place among so many."""
+        """Note that an expression is a place among ``extent``."""
         inner = _without_casts(index)
         own = None
         if isinstance(inner, tvm.ir.TensorLoad):

@@ -24,7 +24,7 @@ def word(value: int) -> Any:
 
 
 def moved(value: Any, up: int) -> Any:
-    """A word with its bits so many places higher, or lower."""
+    """A word with its bits ``up`` places higher, or lower if that is negative."""
     if up == 0:
         return value
     return value << word(up) if up > 0 else value >> word(-up)

@@ -132,7 +132,7 @@ class Round:
         return self._state[1]
 
     def skip(self, count: int) -> None:
-        """Go on by so many stages."""
+        """Go on by ``count`` stages."""
         passed = ib.Bind(self.stage + count)
         ib.buffer_store(self._state, passed % self._stages, [0])
         ib.buffer_store(self._state, self.parity ^ (passed // self._stages % 2), [1])
@@ -176,7 +176,7 @@ class Turn(Round):
         ib.evaluate(T.cuda.mbarrier_wait(empty, self.parity ^ 1))
 
     def expect(self, size: int) -> None:
-        """Have the stage be full only when so many bytes have been copied, for one who fills it."""
+        """Have the stage be full only when ``size`` bytes were copied, for one who fills it."""
         ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(self.full, T.uint32(size)))
 
     def release(self, stage: Any, speaks: Any) -> None:
