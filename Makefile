@@ -1,7 +1,7 @@
 # Everything runs in .venv, which `make` creates: no root, no system packages.
 #   make demo    compile a trained model, run it, compare it with ONNX Runtime, explain it
 #   make test    the tests; of banks of like cases a part, and `make test-whole` all
-#   make check   style, types, import contracts, size budget, docstrings
+#   make check   style, types, import contracts, size budget
 #   make docs    the documentation, to be read from build/docs/index.html
 
 PYTHON ?= python3
@@ -33,10 +33,10 @@ test-pure: .venv/.dev
 check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/docstrings.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/size_budget.py
-	$(BIN)/python tools/docstrings.py
 
 format: .venv/.dev
 	$(BIN)/ruff format .
