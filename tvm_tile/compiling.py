@@ -102,16 +102,16 @@ def compile(
             such as ``{"prefill": program, "decode": other}``, which then have their weights in
             common, and state of the same name.
         device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
-            the GPU that is present, else the emulated one.
+            the GPU that is present, else the emulated one. ``"auto"`` is the default.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
             a number, or an :class:`Open` range, any value of which a call may then have; by default
             the range that a PyTorch program, or a Relax function, has itself.
         example_inputs: arguments of ``forward``, in order or by name, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
-        weights: how many of its last inputs CUDA graphs read where they lie, if PyTorch's.
-        options: see :class:`Options`.
-        progress: called after every compiled kernel with (name, done, total).
+        weights: how many last inputs CUDA graphs read where they lie, if PyTorch's; 0 by default.
+        options: how to compile; by default ``Options()``, whose fields give their defaults.
+        progress: called after every compiled kernel with (name, done, total), if not ``None``.
 
     Returns:
         The compiled model, or its entries by name; ``explain()`` tells what fell back to TVM's own
@@ -119,13 +119,15 @@ def compile(
         or saved, the model must not change them.
 
     Raises:
-        ModelError: the model cannot be read, or uses an operator that nobody can import or write;
-            or entries differ in a state that they should have in common.
+        ModelError: the model cannot be read (ModelFileError), or uses an operator that nobody can
+            import or write (UnsupportedOperatorError); ``inputs`` or ``example_inputs`` do not fit
+            it; or entries differ in a state that they should have in common.
         DynamicShapeError: an extent is open without a greatest value; or the model is not the same
             at all values of one.
-        UnknownDeviceError: no device record has that name.
+        DeviceError: no record has that name (UnknownDeviceError), a file holds none
+            (DeviceRecordError), or the GPU is older than every record's (DeviceTooSmallError).
         DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
-        OptionError: ``options`` are none.
+        OptionError: ``options`` are none, or ask for what the device does not have.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
         VerificationError: with ``verify``: no schedule of a function is right.

@@ -30,61 +30,67 @@ class Options:
     """How to compile.
 
     Attributes:
-        cuda_graph: capture launches into CUDA graphs where the device can replay them.
-        parallel_builds: kernels compiled at once; one a processor by default.
-        topk: above 1, the model's so many best schedules of each kernel are built and run, and
-            the fastest is kept: the GPU must be present, and the emulated device, whose times say
-            nothing about it, is refused. 0 and 1 take the model's first choice and touch no GPU.
+        cuda_graph: capture launches into CUDA graphs where the device can replay them; the default.
+        parallel_builds: kernels compiled at once, at least 1; ``None``, the default: one a
+            processor.
+        topk: 1 by default; above 1, the model's so many best schedules of each kernel are built and
+            run, and the fastest is kept: the GPU must be present, and the emulated device, whose
+            times say nothing about it, is refused. 0 and 1 take the model's first choice and touch
+            no GPU.
         exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
             lock among this user's processes on this machine.
-        tf32: let tensor cores multiply float32 operands, of which they read ten bits of mantissa
-            and leave out the rest; the sums are float32. Errors are then about 1e-3 of the sum of
-            the products' magnitudes, instead of 1e-7.
-        low_bit: keep matrices of weights that arrive as codes of 1 to 8 bits as these codes, with
-            their scales, zero points and tables, in memory and in saved models, and decode them on
-            the device, to the very bits that folding gives. On NVIDIA GPUs products of up to 32
-            rows, on Hopper of more, too, multiply integer codes of 2, 4 and 8 bits themselves where
-            that is predicted to be faster; ahead of all others a kernel of its own decodes the
-            matrix in each call, which saves memory and costs time. False folds them to
-            floating-point numbers. ``explain()`` tells of each.
-        weld: join what TVM's own fusion leaves apart: reductions with what feeds and follows
-            them, products with what takes their values. False keeps the groups of one stock
-            FuseOps, which shows what joining is worth; all else is the same.
-        coschedule: put kernels that are too small to fill the device into persistent kernels
-            (Rammer) where the model predicts less time; the report has their plans. On CUDA
-            devices only. All blocks of a persistent kernel are resident at once, so that it runs
-            beside no other cooperative kernel. False launches each kernel by itself, which shows
-            what co-scheduling is worth; all else is the same.
-        control: where loops run whose iterations are kernels only. ``"host"``: on the host, which
-            launches each kernel of each iteration, and reads each condition back. ``"kernel"``:
-            loops, branches and functions that call themselves in persistent kernels (Cocktailer),
-            where all that they hold can be part of one: CUDA devices, known shapes; of what stays
-            on the host the report says why. ``"auto"``: in a kernel where the model predicts less
-            time than the host takes, as calibrated (``device/times.py``, HostFlowTimes).
-        most_iterations: of a loop inside a kernel that data end, each time that it is entered. One
-            more, and the kernel ends; the call raises a BoundError, and the next one runs as if
-            nothing had been. To know that, the host waits for a kernel with such a loop, or with a
-            function that calls itself.
-        most_depth: calls of such functions within one another, that many at most. The kernel has
-            memory for so many.
+        tf32: False by default; True lets tensor cores multiply float32 operands, of which they read
+            ten bits of mantissa and leave out the rest; the sums are float32. Errors are then about
+            1e-3 of the sum of the products' magnitudes, instead of 1e-7.
+        low_bit: False by default; True keeps matrices of weights that arrive as codes of 1 to 8
+            bits as these codes, with their scales, zero points and tables, in memory and in saved
+            models, and decodes them on the device, to the very bits that folding gives. On NVIDIA
+            GPUs products of up to 32 rows, on Hopper of more, too, multiply integer codes of 2, 4
+            and 8 bits themselves where that is predicted to be faster; ahead of all others a kernel
+            of its own decodes the matrix in each call, which saves memory and costs time. False
+            folds them to floating-point numbers. ``explain()`` tells of each.
+        weld: True, the default, joins what TVM's own fusion leaves apart: reductions with what
+            feeds and follows them, products with what takes their values. False keeps the groups of
+            one stock FuseOps, which shows what joining is worth; all else is the same.
+        coschedule: True, the default, puts kernels that are too small to fill the device into
+            persistent kernels (Rammer) where the model predicts less time; the report has their
+            plans. On CUDA devices only. All blocks of a persistent kernel are resident at once, so
+            that it runs beside no other cooperative kernel. False launches each kernel by itself,
+            which shows what co-scheduling is worth; all else is the same.
+        control: where loops run whose iterations are kernels only. ``"host"``, the default: on the
+            host, which launches each kernel of each iteration, and reads each condition back.
+            ``"kernel"``: loops, branches and functions that call themselves in persistent kernels
+            (Cocktailer), where all that they hold can be part of one: CUDA devices, known shapes;
+            of what stays on the host the report says why. ``"auto"``: in a kernel where the model
+            predicts less time than the host takes, as calibrated (``device/times.py``,
+            HostFlowTimes).
+        most_iterations: iterations of a loop inside a kernel that data end, each time that it is
+            entered; 4,000,000 by default. One more, and the kernel ends; the call raises a
+            BoundError, and the next one runs as if nothing had been. To know that, the host waits
+            for a kernel with such a loop, or with a function that calls itself.
+        most_depth: calls of such functions within one another, at most; 256 by default. The kernel
+            has memory for so many.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
-            9.0 on). ``"auto"``: where the model predicts less time, which takes numbers that
-            ``tvm-tile calibrate`` measures; a record without them, as those that are built in are,
-            has it off. True: each kernel that can, whose device must have it. False: none.
+            9.0 on). ``"auto"``, the default: where the model predicts less time, which takes
+            numbers that ``tvm-tile calibrate`` measures; a record without them, as those that are
+            built in are, has it off. True: each kernel that can, whose device must have it. False:
+            none.
         max_loss: by how much a kernel of open extents may be predicted to take longer than with the
-            best tile, at any of the extents that tiles are asked for: 0.02 is a fiftieth. Less of
-            it takes more tiles, of which a call takes one; 0 takes the best of each. It says
-            nothing of kernels whose extents are known.
+            best tile, at any of the extents that tiles are asked for, as a share of the best one's
+            time, at least 0; 0.02, a fiftieth, by default. Less of it takes more tiles, of which a
+            call takes one; 0 takes the best of each. It says nothing of kernels whose extents are
+            known.
         cache: where schedules and machine code are kept for the next compilation, which then
-            neither ranks, measures nor compiles what it finds there: a folder; True for that
-            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
+            neither ranks, measures nor compiles what it finds there: a folder; True, the default,
+            for that of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
             False for nowhere.
-        cache_bytes: that it may grow to; what was not used for longest goes first.
-        verify: run each kernel, once it is built, on random inputs next to what NumPy makes of its
-            function, and schedule another way what differs, as is done with what does not build:
-            the device must be present. Persistent kernels are not among them, nor is the model as
-            a whole: see :meth:`tvm_tile.CompiledModel.verify`.
+        cache_bytes: bytes that the cache may grow to, 1 GiB by default; what was not used for
+            longest goes first.
+        verify: False by default; True runs each kernel, once it is built, on random inputs next to
+            what NumPy makes of its function, and schedules another way what differs, as is done
+            with what does not build: the device must be present. Persistent kernels are not among
+            them, nor is the model as a whole: see :meth:`tvm_tile.CompiledModel.verify`.
 
     Raises:
         OptionError: an option is of another type, or out of its range.
@@ -147,7 +153,7 @@ class Options:
         return Bounds(self.most_iterations, self.most_depth)
 
     def told(self) -> tuple[str, ...]:
-        """Those that the result depends on and that differ from the defaults: ``"tf32=True"``."""
+        """Options that the result depends on and that differ from the defaults: ``"tf32=True"``."""
         usual = Options()
         names = [field.name for field in fields(self) if field.name not in _ON_THE_WAY]
         given = {name: getattr(self, name) for name in names}

@@ -68,7 +68,7 @@ class TakenConstants:
 
     @property
     def constants(self) -> tuple[Constant, ...]:
-        """All of them, by their positions."""
+        """The program's constants, by their positions."""
         return tuple(self._positions)
 
 

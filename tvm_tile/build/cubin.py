@@ -23,7 +23,7 @@ def resources_of(cubin: bytes) -> Resources:
 
 
 def instructions(cubin: bytes) -> int:
-    """Of a kernel and what it calls; with those behind its end, up to seven."""
+    """Instructions of a kernel and of what it calls, with up to seven of padding behind its end."""
     code = (own.length for name, own in by_name(cubin).items() if name.startswith(".text."))
     return sum(code) // _INSTRUCTION
 

@@ -128,7 +128,7 @@ def restricted(source: str, alone: Sequence[int]) -> str:
 
 
 def _name(param: Any) -> str:
-    """Of a kernel's parameter, as the function has it that the kernel is of."""
+    """The name of a kernel's parameter in the function that the kernel was made of."""
     return str(param.name).removesuffix("_ptr")
 
 

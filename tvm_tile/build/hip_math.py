@@ -109,12 +109,12 @@ def lay_out(folder: Path) -> Path:
 
 
 def c_files() -> tuple[Path, ...]:
-    """Those of musl's."""
+    """The source files in C that musl's part of the functions is compiled from."""
     return tuple(_lib() / "libc/musl/src/math" / f"{part}.c" for part in _MUSL)
 
 
 def c_options() -> tuple[str, ...]:
-    """How they are compiled, for whatever processor."""
+    """Options of the compiler for :func:`c_files`, for whatever processor."""
     musl = _lib() / "libc/musl"
     headers = ("src/internal", "src/include", "include", "arch/generic")
     return (

@@ -107,7 +107,7 @@ def _runtime_module(former: Any, var: Any, func: Any, target: Any) -> Any:
 
 
 def _imported(modules: Sequence[Any]) -> Any:
-    """The first, which imports the others: TVM looks for functions in what is imported, too."""
+    """Have the first module import the others, in which TVM then looks for functions, too."""
     first, *others = modules
     for module in others:
         first.import_module(module)

@@ -137,7 +137,7 @@ class _Leaving:
         return self._kernel(statement, need, {})
 
     def _with_grid(self, statement: Any, tag: str, count: Any) -> Any:
-        """A kernel that is launched with so many blocks along an axis of its grid, at least one."""
+        """A kernel launched with ``count`` blocks along an axis of its grid, at least one."""
         value, body = statement.value, statement.body
         if str(statement.node.thread_tag) == tag:
             wanted = tirx.Cast(str(value.ty.dtype), tirx.Min(count, tirx.Cast("int64", value)))
@@ -163,7 +163,7 @@ class _Leaving:
 
 
 def first_blocks(condition: Any, block: tirx.Var) -> Any | None:
-    """So many blocks, the first ones, that a condition holds for no other one; int64.
+    """The number of first blocks outside of which a condition holds for no block; int64.
 
     Args:
         condition: comparisons of what grows with the block's number, joined.

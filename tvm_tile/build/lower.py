@@ -211,7 +211,7 @@ class Builder:
         return {name: len(own) for name, own in self._launched(mod).items()}
 
     def dependent_counts(self, mod: Any) -> dict[str, int]:
-        """How many of these depend programmatically on the kernel before them."""
+        """Count the launches of each function that depend programmatically on the kernel before."""
         return {name: sum(k.depends for k in own) for name, own in self._launched(mod).items()}
 
     def _launched(self, mod: Any) -> dict[str, tuple[Kernel, ...]]:

@@ -63,7 +63,7 @@ def _start() -> Any:
 
 
 def _release_lock() -> None:
-    """In a forked process nobody would, if another thread of its parent held it."""
+    """Make a new lock in a forked process, where another thread of the parent may have held it."""
     global _LOCK
     _LOCK = threading.Lock()
 

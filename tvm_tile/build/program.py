@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def depends(self) -> bool:
-        """Whether it may start before the kernel before it has ended (programmatic dependent)."""
+        """Whether the kernel may start before the one ahead of it ends (programmatic dependent)."""
         return DEPENDENT_TAG in self.launch_params
 
 

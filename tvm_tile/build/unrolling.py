@@ -76,7 +76,7 @@ def _turns(loop: Any) -> float:
 
 
 def _by(loop: Any, turns: int) -> Any:
-    """The loop, so many turns at a time."""
+    """The loop, marked to be unrolled by ``turns`` iterations at a time."""
     import tvm_ffi
     from tvm.tirx import For, ForKind, Var
 
@@ -114,7 +114,7 @@ def _walking_registers(body: Any) -> set[Any]:
 
 
 def _closed(used: set[Any], made_of: dict[Any, set[Any]]) -> Iterator[Any]:
-    """With what they are bound to, and so on."""
+    """All variables that some variables are made of, directly or not, and these themselves."""
     pending, seen = list(used), set(used)
     while pending:
         var = pending.pop()

@@ -64,12 +64,12 @@ class _Chains:
         self._size = 4 * blocks * _THREADS
 
     def seconds(self, kernel: LoadedKernel, repeats: int, *, dependent: bool) -> float:
-        """Of one step."""
+        """Seconds of one step of a chain."""
         launch = partial(self._launch, kernel, dependent=dependent)
         return self._sample(launch, _STEPS, repeats).seconds / _STEPS
 
     def fetching(self, kernel: LoadedKernel, constants: Buffer, ahead: int, repeats: int) -> Sample:
-        """Of a whole chain, each of whose kernels asks for so many bytes before it waits."""
+        """Time a whole chain, each of whose kernels asks for ``ahead`` bytes before it waits."""
         lines = _CONSTANT_BYTES // LINE
 
         def launch(from_: Buffer, into: Buffer, number: int) -> None:

@@ -64,7 +64,7 @@ class Quality:
     most_regret: float
 
     def describe(self) -> str:
-        """For people."""
+        """A line for people."""
         regret = f"{self.mean_regret:.1%} slower than the fastest, {self.most_regret:.1%} at most"
         return f"predictions are off by {math.expm1(self.error):.1%}, the first choice is {regret}"
 

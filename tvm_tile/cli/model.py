@@ -138,7 +138,7 @@ def _compiled(arguments: argparse.Namespace) -> CompiledModel:
 
 
 def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
-    """What was given that a compiled model cannot heed."""
+    """Options that were given although a compiled model cannot heed them."""
     if arguments.inputs:
         yield "--input"
     for name in ("device", "params", "tf32", "low_bit", "topk", "max_loss", "cache"):

@@ -100,7 +100,7 @@ def _cuda_device(
 
 
 def _on_chip(clocks: float, lanes: int, shared_per_block: int) -> tuple[Memory, Memory]:
-    """Registers and shared memory of a card with so many clocks of multiprocessors a second."""
+    """Registers and shared memory of a card whose multiprocessors do ``clocks`` cycles a second."""
     return (
         Memory(_REGISTER, "local", _BYTES_PER_THREAD, clocks * lanes * _OPERAND_BYTES),
         Memory(_SHARED, "shared.dyn", shared_per_block, clocks * _SHARED_LINE),

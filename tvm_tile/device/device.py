@@ -101,12 +101,12 @@ class Device:
         multi_processor_count: streaming multiprocessors (compute units on AMD).
         lanes_per_multi_processor: float32 multiply-adds that a multiprocessor does in a cycle.
         warp_size: threads that execute together.
-        max_threads_per_block: the largest block.
+        max_threads_per_block: threads of the largest block.
         max_threads_per_multi_processor: resident threads on one multiprocessor.
-        registers_per_multi_processor: 32-bit registers.
-        shared_memory_per_multi_processor: bytes.
+        registers_per_multi_processor: 32-bit registers of one multiprocessor.
+        shared_memory_per_multi_processor: bytes of shared memory of one multiprocessor.
         max_blocks_per_multi_processor: resident blocks on one multiprocessor.
-        register_unit: registers of a thread are given out by so many.
+        register_unit: registers of a thread are given out in multiples of this number.
         reserved_shared_memory: bytes that a resident block takes besides its own; may be zero.
         bank_count: shared-memory banks, four bytes wide each.
         memories: one record a level, nearest first.
@@ -117,7 +117,7 @@ class Device:
         read_bandwidth: bytes per second when global memory is only read; the bandwidth of
             ``memories`` counts reads and writes of a copy together.
         l2_capacity: bytes of second-level cache.
-        l2_bandwidth: bytes per second.
+        l2_bandwidth: bytes per second that the second-level cache delivers to all multiprocessors.
         launch_latency: seconds from one kernel to the next inside a graph.
         stream_launch_latency: the same for kernels that are queued one by one.
         grid_barrier_latency: seconds that one wait of all blocks for one another takes, with
@@ -191,7 +191,8 @@ class Device:
         return next(memory for memory in self.memories if memory.level is level)
 
     def flops(self, dtype: str) -> float:
-        """Peak operations per second for ``dtype``; float32's where it is not listed."""
+        """Peak operations per second for ``dtype``, such as ``"float16"``, without matrix units;
+        float32's where it is not listed."""
         rates = dict(self.peak_flops)
         return rates.get(dtype, rates["float32"])
 

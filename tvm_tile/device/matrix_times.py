@@ -42,7 +42,7 @@ class WarpgroupTimes:
     total_power: float
 
     def within_peaks(self) -> WarpgroupTimes:
-        """These for a record with data sheets' rates, which nothing exceeds."""
+        """The same parameters, no share above one: for records with data sheets' rates."""
         return replace(
             self,
             rate_share=min(1.0, self.rate_share),

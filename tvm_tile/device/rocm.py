@@ -152,7 +152,7 @@ def _rocm_device(
 def _memories(
     family: _Family, clocks: float, capacity: int, bandwidth: float
 ) -> tuple[Memory, ...]:
-    """The memories of a card with so many clocks of compute units a second."""
+    """The memories of a card whose compute units do ``clocks`` cycles a second in all."""
     operands, shared = clocks * _OPERAND_BYTES_PER_CLOCK, clocks * _BYTES_PER_CLOCK_SHARED
     named, share = family.registers_per_thread * 4, family.shared_per_block
     return (

@@ -264,7 +264,7 @@ class KernelTimes:
     contests: Contests
 
     def within_peaks(self) -> KernelTimes:
-        """These for a record with data sheets' rates: no share of a rate is above one."""
+        """The same parameters, no share of a rate above one: for data sheets' rates."""
         contraction = self.contraction
         return replace(
             self,

@@ -21,7 +21,7 @@ POCL_FOLDER = "pocl"
 
 @contextmanager
 def bounded_caches(environment: MutableMapping[str, str]) -> Iterator[None]:
-    """Around the import of pyopencl and the start of PoCL, which read where their caches are.
+    """A context for importing pyopencl and starting PoCL, which read where their caches are.
 
     PoCL's is put beside ours, and what was not used for longest is removed from it, once an hour at
     most; pyopencl's, which has no limit and little to gain, is off. What the user has set stays,
@@ -67,7 +67,7 @@ def forget_programs(folder: Path, most_bytes: int) -> None:
 
 
 def in_use_since() -> float:
-    """Other processes may be reading the programs that were used later than this."""
+    """The time, in seconds since the epoch, since which other processes may be using a program."""
     return time.time() - _IN_USE_S
 
 

@@ -42,7 +42,7 @@ def remove_for_good() -> None:
 
 
 def _start_anew() -> None:
-    """In a forked process nobody would let go of a lock that another thread of its parent held."""
+    """Make a new lock in a forked process, where another thread of the parent may have held it."""
     global _LOCK
     _LOCK = threading.Lock()
     _FOLDERS.clear()

@@ -52,7 +52,7 @@ class Coded:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -141,7 +141,7 @@ def stacked(parts: Sequence[Coded]) -> Coded | None:
 
 
 def _with_side(part: Coded, place: int, side: int) -> Array:
-    """What boxes share, of boxes of so many rows, which divide those that there are."""
+    """What boxes share, of boxes of ``side`` rows, which divide those that there are."""
     own = min(part.format.shared[place].box[0], part.shape[0])
     return np.repeat(part.shared[place], -(-own // side), axis=0)[: -(-part.shape[0] // side)]
 

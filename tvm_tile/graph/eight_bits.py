@@ -44,5 +44,5 @@ def dtype_for(span: Span) -> str | None:
 
 
 def sums_fit(depth: int, left: Span, right: Span) -> bool:
-    """Whether sums of so many products are integers of 32 bits, whatever the factors are."""
+    """Whether sums of ``depth`` products are integers of 32 bits, whatever the factors are."""
     return depth * left.largest * right.largest <= _LARGEST_SUM

@@ -47,7 +47,7 @@ class Expression:
 
     @property
     def variables(self) -> dict[Any, str]:
-        """Its variables that are axes, and which."""
+        """Variables of the expression that are axes, each with the name of its axis."""
         terms = {var: index.terms for var, index in self.axes.items() if not index.offset}
         return {var: own[0][0] for var, own in terms.items() if [c for _, c in own] == [1]}
 
@@ -67,7 +67,7 @@ class Expression:
 
     @property
     def loads(self) -> list[Any]:
-        """Its loads of parameters, as often as they occur."""
+        """Loads of parameters in the expression, as often as they occur."""
         return [load for load in loads_in(self.value) if self._number(load) is None]
 
     @property

@@ -45,7 +45,7 @@ def global_vars(expr: relax.Expr) -> list[Any]:
 
 
 def calls_of(mod: tvm.IRModule) -> dict[Any, set[Any]]:
-    """By each Relax function of a module: the functions that it names."""
+    """Functions that each Relax function of a module names."""
     return {
         var: set(global_vars(func))
         for var, func in mod.functions_items()

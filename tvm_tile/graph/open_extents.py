@@ -22,11 +22,12 @@ class Open:
     """An extent of an input that may differ from call to call.
 
     Attributes:
-        low: its least value, at least 1.
-        high: its greatest value.
-        name: extents of one name are equal in each call; one without a name is its own.
-        step: it is a multiple of this number, as ``low`` and ``high`` are: sizes of images that a
-            network halves five times are multiples of 32.
+        low: its least value, elements, at least 1.
+        high: its greatest value, elements.
+        name: extents of one name are equal in each call; one without a name, the default, is its
+            own.
+        step: it is a multiple of this number, as ``low`` and ``high`` are, 1 by default: sizes of
+            images that a network halves five times are multiples of 32.
     """
 
     low: int
@@ -97,7 +98,7 @@ class Form:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is one number, whatever the point."""
+        """Whether the form is one number, whatever the point."""
         return all(not symbols for symbols, _ in self.terms)
 
 

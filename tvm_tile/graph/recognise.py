@@ -65,7 +65,7 @@ class _Alphabet:
 
     @classmethod
     def of(cls, codes: Array) -> _Alphabet | None:
-        """That of a tensor; ``None`` where it has integers of more than 8 bits."""
+        """The alphabet of a tensor; ``None`` where it has integers of more than 8 bits."""
         if codes.dtype.kind in "iub":
             low, high = int(codes.min()), int(codes.max())
             if low < -_MOST_ENTRIES or high >= _MOST_ENTRIES or high - low >= _MOST_ENTRIES:

@@ -77,7 +77,7 @@ class Floats:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return self.exponent + self.mantissa + self.is_signed
 
     @property
@@ -116,7 +116,7 @@ class Shared:
         return tuple(-(-extent // side) for extent, side in zip(shape, self.box, strict=True))
 
     def bytes(self, shape: tuple[int, ...]) -> int:
-        """Of its values, where the tensor has this shape."""
+        """Bytes of the shared values of a tensor of this shape."""
         size = 1 if isinstance(self.stored, Floats) else bytes_of(self.stored)
         return math.prod(self.shape(shape)) * size
 
@@ -153,15 +153,15 @@ class TensorFormat:
         return (*zero, *self.scales, *(() if self.offset is None else (self.offset,)))
 
     def turned(self) -> TensorFormat:
-        """Of the transposed tensor."""
+        """The format of the transposed tensor."""
         return self.with_boxes([shared.box[::-1] for shared in self.shared])
 
     def by_row(self) -> TensorFormat:
-        """The same with boxes within rows: what a box shares, each of its rows has."""
+        """The format with boxes within rows: what a box shares, each of its rows has."""
         return self.with_boxes([(1, *shared.box[1:]) for shared in self.shared])
 
     def with_boxes(self, boxes: Sequence[tuple[int, ...]]) -> TensorFormat:
-        """The same with other boxes, in the order of :attr:`shared`."""
+        """The format with other boxes, in the order of :attr:`shared`."""
         shared = [replace(own, box=box) for own, box in zip(self.shared, boxes, strict=True)]
         zero = None if self.zero is None else shared.pop(0)
         offset = None if self.offset is None else shared.pop()
@@ -181,13 +181,13 @@ class TensorFormat:
         return (*shape[:-1], -(-shape[-1] * self.code.bits // _BYTE))
 
     def bytes(self, shape: tuple[int, ...]) -> int:
-        """Of all that is kept of a tensor of this shape: codes, table, and what boxes share."""
+        """Bytes of all that is kept of a tensor of this shape: codes, table and shared values."""
         table = bytes_of(self.entry) << self.code.bits if isinstance(self.code, Entries) else 0
         shared = sum(shared.bytes(shape) for shared in self.shared)
         return math.prod(self.packed_shape(shape)) + table + shared
 
     def value_bytes(self, shape: tuple[int, ...]) -> int:
-        """Of the values themselves."""
+        """Bytes of the decoded values of a tensor of this shape."""
         return math.prod(shape) * bytes_of(self.dtype)
 
     def __str__(self) -> str:

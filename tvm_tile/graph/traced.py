@@ -117,7 +117,7 @@ class Traced:
         return replace(self, dtype=dtype, steps=steps, scales=scales)
 
     def less(self, values: Array) -> Traced | None:
-        """These values, less others; ``None`` where no format has such a step."""
+        """Subtract values; ``None`` where no format has such a step."""
         return self._followed(np.subtract, values, self._less(values))
 
     def plus(self, values: Array) -> Traced | None:
@@ -184,7 +184,7 @@ class Traced:
         )
 
     def _like(self, values: Array) -> Traced:
-        """The same, of the shape that it has together with an operand."""
+        """The tensor, broadcast to the shape that it has together with an operand."""
         shape = np.broadcast_shapes(self.codes.shape, values.shape)
         return replace(self, codes=np.broadcast_to(self.codes, shape))
 

@@ -125,7 +125,7 @@ class _Flow:
 
     @classmethod
     def of(cls, func: relax.Function) -> _Flow:
-        """That of a function."""
+        """Read the flow of values in a function."""
         bindings = list(bindings_of(func.body))
         reads = {var: list(relax.analysis.free_vars(value)) for var, value in bindings}
         found = ((var, names_of(value)) for var, value in bindings)

@@ -155,7 +155,7 @@ def _ask(record: RecordView) -> None:
 
 
 def counters_at_zero(count: int) -> tirx.PrimFunc:
-    """A kernel that sets so many counters to zero."""
+    """A kernel that sets ``count`` counters to zero."""
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name("zero_counters")
         ib.func_attr({"tirx.noalias": True, "tirx.is_scheduled": True})

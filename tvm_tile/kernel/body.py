@@ -171,7 +171,7 @@ def _adds_in_place(stmt: Any) -> bool:
 
 
 def is_wait(statement: Any) -> bool:
-    """Whether it makes the threads of a block wait for one another."""
+    """Whether a statement makes the threads of a block wait for one another."""
     operator = str(getattr(getattr(statement.value, "op", None), "name", ""))
     return operator in ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync")
 

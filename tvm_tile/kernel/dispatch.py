@@ -196,7 +196,7 @@ class RecordView:
     thread: Any
 
     def word(self, which: Any) -> Any:
-        """One of its words."""
+        """A word of the record."""
         return self.shared.kept[self.first + which]
 
     def pointer(self, position: int, kind: Any) -> Any:
@@ -205,7 +205,7 @@ class RecordView:
         return self.place(which, place, kind)
 
     def place(self, tensor: Any, units: Any, kind: Any) -> Any:
-        """A pointer of some kind, so many units behind the start of a tensor."""
+        """A pointer of some kind, ``units`` units behind the start of a tensor."""
         offset = self.shared.places[tensor] + tirx.Cast("int64", units) * UNIT
         return _offset(kind, self.shared.base, offset)
 
@@ -215,7 +215,7 @@ class RecordView:
 
 
 def _offset(kind: Any, pointer: Any, count: Any) -> Any:
-    """A pointer of some kind, so many bytes behind another."""
+    """A pointer of some kind, ``count`` bytes behind another."""
     return tirx.call_intrin(kind, "tirx.handle_add_byte_offset", pointer, count)
 
 

@@ -274,7 +274,7 @@ def _pop(
 
 
 def _move(shared: SharedState, counted: _Counted, depth: Any, distance: int) -> None:
-    """Have the frames of another depth, so many bytes from those of this one."""
+    """Have the frames of another depth, which lie ``distance`` bytes from those of this one."""
     ib.buffer_store(counted.within, depth, [0])
     for place in _frames(shared):
         moved = shared.places[place] + tirx.const(distance, "int64")

@@ -29,7 +29,7 @@ class Chained:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """That a function's kernels start early.
+    """What a function whose kernels start early fetches ahead, and what it gains.
 
     Attributes:
         ahead_bytes: of its constants, fetched into the second-level cache while it waits.

@@ -15,7 +15,7 @@ from tvm_tile.loops.rows import number
 
 
 def choice(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.where``."""
+    """Write ``relax.where`` as loops."""
     shape = list(call.ty.shape)
 
     def loops(*operands: te.Tensor) -> te.Tensor:
@@ -28,8 +28,8 @@ def choice(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _index(tensor: te.Tensor, shape: Sequence[Any], at: Sequence[Any]) -> list[Any]:
-    """Of a tensor that is broadcast to a shape. Where it is not, the loops' own variable tells
-    TVM's fusion that elements stay where they are."""
+    """The index of a tensor that is broadcast to a shape. Where it is not, the loops' own variable
+    tells TVM's fusion that elements stay where they are."""
     first = len(shape) - len(tensor.shape)
     triples = zip(tensor.shape, shape[first:], at[first:], strict=True)
     return [

@@ -29,12 +29,12 @@ _PLACES = 0xFFFFFFFF
 
 
 def argument_of_largest(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.argmax``."""
+    """Write ``relax.argmax`` as loops."""
     return _argument(builder, call, largest=True)
 
 
 def argument_of_smallest(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.argmin``."""
+    """Write ``relax.argmin`` as loops."""
     return _argument(builder, call, largest=False)
 
 

@@ -23,7 +23,7 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 def group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.nn.group_norm``."""
+    """Write ``relax.nn.group_norm`` as loops."""
     return _norm(builder, call, int(call.attrs.num_groups))
 
 

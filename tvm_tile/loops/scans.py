@@ -26,12 +26,12 @@ _ATTRIBUTE = "tvm_tile.scan"
 
 
 def sums(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.cumsum``."""
+    """Write ``relax.cumsum`` as loops."""
     return _of_call(builder, call, Combine.SUM)
 
 
 def products(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.cumprod``."""
+    """Write ``relax.cumprod`` as loops."""
     return _of_call(builder, call, Combine.PRODUCT)
 
 
@@ -142,7 +142,7 @@ class Outputs:
 
 
 def _store(state: Sequence[Any], values: Sequence[Any]) -> None:
-    """All at once: values may read what others overwrite."""
+    """Store all values of a state at once: they may read what others overwrite."""
     kept = [ib.Bind(value) for value in values] if len(values) > 1 else values
     for own, value in zip(state, kept, strict=True):
         ib.buffer_store(own, value, [0])

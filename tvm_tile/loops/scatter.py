@@ -165,7 +165,7 @@ def scatter_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
         extent = data.shape[axis]
 
         def position(at: Index, t: Any) -> list[Any]:
-            """Of an update; within the tensor of indices, which may be smaller than the data."""
+            """The place of an update in the tensor of indices, maybe smaller than the data."""
             own = [
                 index if int(small) == int(whole) else clamped(tirx.Cast("int64", index), small)
                 for index, small, whole in zip(at, indices.shape, data.shape, strict=True)

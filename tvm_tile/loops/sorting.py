@@ -93,7 +93,7 @@ class Sorted:
 
     @property
     def outputs(self) -> list[Any]:
-        """Those that there are."""
+        """The tensors that were made: the sorted elements, their places, or both."""
         return [tensor for tensor in (self.y, self.places) if tensor is not None]
 
     def load(self, row: Any, place: Any) -> Any:
@@ -110,7 +110,7 @@ class Sorted:
 
 
 def sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.sort``."""
+    """Write ``relax.sort`` as loops."""
     x, rows = as_rows(builder, call.args[0], int(call.attrs.axis))
     dtype = str(x.ty.dtype)
     (result,) = _emitted(
@@ -120,7 +120,7 @@ def sort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def argsort(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """``relax.argsort``."""
+    """Write ``relax.argsort`` as loops."""
     x, rows = as_rows(builder, call.args[0], int(call.attrs.axis))
     descending, dtype = bool(call.attrs.descending), str(call.ty.dtype)
     (result,) = _emitted(

@@ -105,7 +105,7 @@ def entries(
 def _asked(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, veu: int
 ) -> list[tuple[Ask, ...]]:
-    """Of each step, what a vEU asks for: so many lines each, one vEU's behind the other's."""
+    """What a vEU asks for in each step: its part of the lines of each constant."""
     found: list[tuple[Ask, ...]] = []
     for step in plan.steps:
         asks: list[Ask] = []

@@ -30,7 +30,7 @@ class DividedWaits:
     ahead: Mapping[int, Mapping[int, tuple[Lagged, ...]]]
 
     def of_loop(self, region: int, counters: Sequence[int]) -> tuple[Lagged, ...]:
-        """What a vEU waits for ahead of a loop, that adds to these counters, in it or elsewhere."""
+        """Waits of a vEU ahead of a loop, if the vEU adds to these counters in it or elsewhere."""
         own = self.ahead.get(region, {})
         return tuple(dict.fromkeys(w for counter in counters for w in own.get(counter, ())))
 

@@ -45,7 +45,7 @@ class Launch:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is bound by reading constants, which no kernel before it has touched."""
+        """Whether the kernel is bound by reading constants, which none before it has touched."""
         return 2 * self.weights > self.traffic
 
 

@@ -1,4 +1,4 @@
-"""That all vEUs of a plan are resident at once, from what the built kernel takes.
+"""Proof that all vEUs of a plan are resident at once, from what the built kernel takes.
 
 A persistent kernel whose blocks wait for one another ends only if all of them run at the same time.
 A cooperative launch refuses what does not fit; this refuses it when it is compiled, with numbers.

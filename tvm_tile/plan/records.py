@@ -139,7 +139,7 @@ def resident_places(
 
 
 def table_of(rows: Sequence[Sequence[int]], width: int, queues: Sequence[int]) -> RecordTable:
-    """Records, each filled up with zeros to so many words, and where vEUs begin."""
+    """Records, each filled up with zeros to ``width`` words, and where vEUs begin."""
     words = np.zeros((len(rows), width), np.int32)
     for number, row in enumerate(rows):
         words[number, : len(row)] = row

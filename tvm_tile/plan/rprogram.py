@@ -193,17 +193,17 @@ class RProgram:
 
     @property
     def bodies(self) -> tuple[tuple[Item, ...], ...]:
-        """Its items, then those of each function."""
+        """The program's own items, then those of each function."""
         return (self.items, *self.functions)
 
     @property
     def count_counters(self) -> int:
-        """How many counters it takes: one a rOperator, then one a decision."""
+        """The number of counters that the program takes: one a rOperator, then one a decision."""
         return len(self.accesses) + len(self.decisions)
 
     @property
     def count_regions(self) -> int:
-        """How many regions it has, the whole one among them."""
+        """The number of the program's regions, the whole one among them."""
         return 1 + max((one for own in self.bodies for one in _regions(own)), default=WHOLE)
 
     @property
@@ -276,7 +276,7 @@ def _regions(items: Sequence[Item]) -> Iterator[int]:
 
 
 def _may_go_on(item: Item, most: int) -> bool:
-    """Whether it holds a loop of which nobody knows that it has no more iterations than these."""
+    """Whether an item holds a loop that is not known to end within ``most`` iterations."""
     if isinstance(item, While) and (item.most is None or item.most > most):
         return True
     return any(_may_go_on(one, most) for body in inner(item) for one in body)

@@ -39,11 +39,11 @@ class Shape:
         return device.multi_processor_count * self.per_processor
 
     def shared_bytes(self, device: Device) -> int:
-        """The most that a vEU may have."""
+        """Bytes of shared memory that a vEU may have at most."""
         return shared_capacity(device, self.per_processor) - _LOOP_SHARED
 
     def registers(self, device: Device) -> int:
-        """The most that a thread may have."""
+        """Registers that a thread may have at most."""
         return launched_registers(device, self.per_processor, self.block_size)
 
 

@@ -89,7 +89,7 @@ def shift_left(a: Any, b: Any) -> Any:
 
 
 def shift_right(a: Any, b: Any) -> Any:
-    """As :func:`shift_left`, but for -1 where a negative number has not as many bits."""
+    """An integer shifted right by any number of bits: 0 or -1, by its sign, if it has fewer."""
     return _call(_RIGHT, a, b)
 
 
@@ -251,7 +251,7 @@ def type_like(dtype: str, like: Any) -> str:
 
 
 def _rounded_by_bits(value: Any) -> Any:
-    """To the nearest number, of two that are as near to the even one; NaN stays one."""
+    """Round to the nearest bfloat16 number, halfway to the even one; NaN stays NaN."""
     from tvm.tirx import Let, Select, Var, reinterpret
 
     words = type_like("uint32", value)

@@ -59,12 +59,12 @@ class Shares:
 
     @property
     def on_device(self) -> float:
-        """From the begin of the first activity to the end of the last one."""
+        """Seconds from the begin of the first activity to the end of the last one."""
         return self.kernels + self.copies + self.gaps
 
     @property
     def whole(self) -> float:
-        """From when the host began to the end of the last activity."""
+        """Seconds from when the host began to the end of the last activity."""
         return self.launch + self.on_device
 
 

@@ -27,13 +27,13 @@ class CodedWeight:
 
     @property
     def folded_bytes(self) -> int:
-        """Of its values."""
+        """Bytes of the decoded values."""
         rows, columns = self.shape
         return rows * columns * bytes_of(self.dtype)
 
     @property
     def bytes(self) -> int:
-        """Of what is kept."""
+        """Bytes of what is kept: codes and what they share, or the values themselves."""
         return self.folded_bytes if self.format is None else self.format.bytes(self.shape)
 
 

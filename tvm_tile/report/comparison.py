@@ -42,7 +42,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Those calls of a kernel that compute the same, by name: its share of the kernel's time."""
+    """A share of a kernel's time: that of its calls that compute the same, by name."""
 
     side: int
     kernel: str

@@ -54,7 +54,7 @@ class Limits:
 
 
 def limits_of(device: Device, traffic: float) -> Limits:
-    """The limits of a device for a model of which a run moves so many bytes."""
+    """The limits of a device for a model of which a run moves ``traffic`` bytes."""
     launch = device.times.warm.least_seconds
     memory = max(device.memory(MemoryLevel.GLOBAL).bandwidth, device.read_bandwidth)
     units = {"float32 cores": device.flops("float32")}

@@ -135,7 +135,13 @@ class Profile(ModelProfile):
     ``str()`` is a screen for people.
 
     Attributes:
-        report: of the model; the others are of a :class:`ModelProfile`.
+        report: what was compiled, with the predicted times.
+        source: what measured the activities, for people.
+        seconds: median of the runs that nothing watched.
+        spread: their interquartile range, seconds.
+        runs: what the device did in each run that was watched, one at least; seconds of each
+            activity count from when the host began its run.
+        veus: when the rTasks of persistent kernels ran, if that was asked for.
     """
 
     report: Report
@@ -144,7 +150,7 @@ class Profile(ModelProfile):
         return "\n".join(profile_screen(self))
 
     def to_json(self) -> str:
-        """For other programs; the fields are told in :mod:`tvm_tile.report.screen.profile_json`."""
+        """The profile as JSON, whose fields :mod:`tvm_tile.report.screen.profile_json` tells."""
         return profile_json(self)
 
     def trace(self) -> str:
@@ -153,6 +159,9 @@ class Profile(ModelProfile):
 
     def save_trace(self, path: str | Path) -> None:
         """Write :meth:`trace` to a file, which https://ui.perfetto.dev opens.
+
+        Args:
+            path: where; an existing file is replaced only once the new one is complete.
 
         Raises:
             OSError: the file cannot be written.

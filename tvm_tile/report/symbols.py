@@ -1,4 +1,4 @@
-"""Whose kernel is it: the function of a model that a symbol in machine code belongs to."""
+"""The function of a model that a kernel belongs to, found by its symbol in machine code."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class VeuTimes:
 
     @property
     def seconds(self) -> float:
-        """Until the last rTask had ended."""
+        """Seconds until the last rTask had ended."""
         return max((task.end for task in self.tasks), default=0.0)
 
     @property

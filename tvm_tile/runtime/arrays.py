@@ -35,7 +35,7 @@ class ArrayKind(Protocol):
         """What else than dense memory, strides apart, it is; empty where nothing."""
 
     def fits(self, value: Any, signature: Signature) -> bool:
-        """Whether it is an array of plain memory of exactly the signature's dtype and shape."""
+        """Whether a value is an array in plain memory, of the signature's very dtype and shape."""
 
     def to_device(self, value: Any, device: Any) -> Any:
         """What TVM's call takes: a dense, aligned tensor on ``device``; shares memory if it can."""
@@ -302,7 +302,7 @@ def own_torch(result: Any, like: Any, *, copy: bool) -> Any:
 
 
 def is_torch(value: Any) -> bool:
-    """Whether it is a tensor of torch's."""
+    """Whether an array is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

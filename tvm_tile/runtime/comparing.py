@@ -1,4 +1,4 @@
-"""``tvm_tile.compare``."""
+"""The function ``tvm_tile.compare``."""
 
 from __future__ import annotations
 

@@ -35,7 +35,11 @@ class CompiledEntries(Mapping[str, CompiledModel]):
 
     @classmethod
     def load(cls, path: str | Path, *, key: str | Path | None = None) -> CompiledEntries:
-        """Load what :meth:`save` wrote; args and errors are those of :func:`tvm_tile.load`."""
+        """Load what :meth:`save` wrote; args and errors are those of :func:`tvm_tile.load`.
+
+        Raises:
+            SavedModelError: also where the file holds a single model.
+        """
         held = HeldMemory()
         models = _read(path, key, held)
         if WHOLE in models:
@@ -78,13 +82,19 @@ class CompiledEntries(Mapping[str, CompiledModel]):
             model.reset()
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What each entry's ``explain()`` tells, and how many bytes of constants there are."""
+        """What each entry's ``explain()`` tells, and how many bytes of constants there are.
+
+        Args and errors are those of :meth:`CompiledModel.explain`.
+        """
         told = {name: model.explain(detail, sort=sort) for name, model in self._models.items()}
         every = [f"{name}:\n{text}" for name, text in told.items()]
         return "\n\n".join([*every, self._describe_constants()])
 
     def save(self, path: str | Path, *, key: str | Path | None = None, state: bool = False) -> None:
-        """Write all entries to one ``.tvmtile`` file, as :meth:`CompiledModel.save` does."""
+        """Write all entries to one ``.tvmtile`` file, as :meth:`CompiledModel.save` does.
+
+        Args and errors are those of that method.
+        """
         saved = {name: model.saved_entry(state=state) for name, model in self._models.items()}
         device = next(iter(self._models.values())).device_name
         artifact.write(SavedModel(device, saved), Path(path), key)
@@ -113,7 +123,10 @@ def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
     Args:
         path: the ``.tvmtile`` file.
         key: a PEM file with the Ed25519 public key of whoever must have signed the model, with
-            ``save(path, key=...)`` or ``tvm-tile sign``.
+            ``save(path, key=...)`` or ``tvm-tile sign``; by default nobody need have.
+
+    Returns:
+        The model, which is loaded onto its device by its first call.
 
     Raises:
         SavedModelError: the file is missing, truncated, changed, from versions that do not go with

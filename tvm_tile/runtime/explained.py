@@ -47,7 +47,18 @@ class Explained:
         self._timing = 0.0, 0.0  # of the last measurement: median and spread
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What a run takes, and why, as :meth:`Report.render`; with a time that was measured."""
+        """What a run takes, and why, as lines for people; with the time that was last measured.
+
+        Args:
+            detail: ``"summary"``, the default, is a screen. The rest is ``"kernels"``,
+                ``"joined"`` and ``"apart"`` for what was made one kernel and what was not,
+                ``"memory"`` for how weights are kept, or ``"all"``.
+            sort: kernels that take most ``"time"`` first, the default, those that move most
+                ``"bytes"``, or by ``"name"``.
+
+        Raises:
+            OptionError: there is no such detail, or no such order.
+        """
         return self.report.render(detail, sort=sort, timing=self._timing)
 
     def save_report(self, path: str | Path, *, title: str = "") -> None:

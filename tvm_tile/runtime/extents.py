@@ -19,7 +19,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Graphed:
-    """The extents for which a program in memory has captured CUDA graphs: so many, at most."""
+    """The extents for which a program in memory has captured CUDA graphs, a bounded number."""
 
     def __init__(self) -> None:
         self._shapes: set[Shapes] = set()
@@ -49,7 +49,7 @@ class KnownCalls:
         return tuple([tuple(getattr(values[at], "shape", ())) for at in self._open])
 
     def at(self, values: Sequence[Any]) -> list[Signature]:
-        """As :func:`at_call` says."""
+        """Signatures of a call's inputs, as :func:`at_call` makes and checks them."""
         shapes = self.shapes_of(values)
         found = self._known.get(shapes)
         if found is None:

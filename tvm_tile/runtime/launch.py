@@ -64,7 +64,7 @@ class LoadedProgram:
         return [*inputs, *self.weights.taken(tensors[self.inputs :], in_torch=in_torch)]
 
     def guard(self) -> AbstractContextManager[None]:
-        """Around all use of the device: raises what its memory could not raise through TVM."""
+        """A context for all use of the device: raises what memory could not raise through TVM."""
         return nullcontext() if self.hip is None else self.hip.guard()
 
     def time(self, tensors: Sequence[Any], repeats: int) -> Timing:

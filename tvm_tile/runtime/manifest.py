@@ -131,7 +131,7 @@ class SavedModel:
 
     @property
     def constants(self) -> tuple[Constant, ...]:
-        """Those of all entries, each once."""
+        """Constants of all entries, each once."""
         taken = (
             constant for entry in self.entries.values() for constant in entry.program.constants
         )

@@ -157,7 +157,7 @@ class CompiledModel(Explained):
 
         Args:
             args: inputs, as in a call; so is ``by_name``. Without any, random ones are taken.
-            repeats: timed calls, at least 1, after a few that warm up.
+            repeats: timed calls, at least 1, 30 by default, after a few that warm up.
             extents: values of open extents by name, for random inputs; those that are not named
                 have their greatest values.
 
@@ -191,9 +191,9 @@ class CompiledModel(Explained):
 
         Args:
             args: as of :meth:`time`; so are ``extents`` and ``by_name``.
-            runs: calls that are timed, and that are watched; at least 1.
-            veus: also run copies of persistent kernels that tell when each rTask ran, which takes
-                a compiler, on NVIDIA's GPUs.
+            runs: calls that are timed, and as many that are watched; at least 1, 10 by default.
+            veus: whether to run copies of persistent kernels, too, that tell when each rTask ran,
+                which takes a compiler, on NVIDIA's GPUs; False by default.
 
         Raises:
             ProfileError: CUPTI is missing or fails, or there are no vEUs; others as of `time`.
@@ -222,7 +222,11 @@ class CompiledModel(Explained):
             return ModelState(self._keep(loaded), self.running)
 
     def reset(self) -> None:
-        """Give the state the values that it had when the model was compiled, or saved."""
+        """Give the state the values that it had when the model was compiled, or saved.
+
+        Raises:
+            DeviceError, RunError: as in a call; before the first one there is nothing to do.
+        """
         with self.running():
             if self._kept is not None:
                 with self._kept.loaded.guard():
@@ -265,9 +269,9 @@ class CompiledModel(Explained):
 
         Args:
             path: where; an existing file is replaced only once the new one is complete.
-            key: a PEM file with an Ed25519 private key, to sign the model with.
+            key: a PEM file with an Ed25519 private key, to sign the model with; none by default.
             state: whether a loaded model begins with the state that this one has now, and
-                ``reset()`` there comes back to that; else with the one that this began with.
+                ``reset()`` there comes back to that; else, by default, with what this began with.
 
         Raises:
             OSError: the folder cannot be written.

@@ -76,8 +76,8 @@ class ModelState(MutableMapping[str, Any]):
 
     @contextmanager
     def afresh(self) -> Iterator[dict[str, Any]]:
-        """While it lasts, tensors have the values that they began with, which it gives by name, as
-        NumPy's arrays."""
+        """Have tensors hold the values that they began with, within the context, which gives these
+        by name as NumPy arrays; what tensors held before, they hold again behind it."""
         before = self._kept.snapshot()
         self._kept.restore(self._kept.state)
         try:

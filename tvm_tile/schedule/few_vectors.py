@@ -85,7 +85,7 @@ def _name(sch: Schedule, block: SBlockRV) -> str:
 
 
 def _is_last_sum(sch: Schedule, block: SBlockRV) -> bool:
-    """Whether it is a reduction whose results no other one takes."""
+    """Whether a block is a reduction whose results no other reduction takes, directly or not."""
     waiting = list(sch.get_consumers(block))
     while waiting:
         consumer = waiting.pop()

@@ -101,7 +101,7 @@ def pads_sums(sch: Schedule, reductions: Sequence[str], output: str) -> bool:
 
 
 def inlined_cheap(func: tirx.PrimFunc) -> tuple[Schedule, NormalForm | None]:
-    """As :func:`inlined`, but for costly blocks that several ones read.
+    """Inline blocks as :func:`inlined` does, but keep costly ones that several blocks read.
 
     Returns:
         The schedule, and ``None`` where nothing is that costly, or something cannot be inlined.

@@ -115,8 +115,8 @@ def schedule(
     Args:
         prim_func: an unscheduled TensorIR function of static shapes, as LegalizeOps and FuseTIR
             leave them.
-        device: as in :func:`tvm_tile.compile`.
-        topk: how many schedules to write.
+        device: as in :func:`tvm_tile.compile`, ``"auto"`` by default.
+        topk: how many schedules to write, at least 1, which is the default.
 
     Returns:
         At most ``topk`` schedules, best first; fewer where there are not as many, none where
@@ -130,6 +130,8 @@ def schedule(
         DynamicShapeError: the shape of a parameter is not known.
         OptionError: ``topk`` < 1.
         UnknownDeviceError: no device record has that name.
+        DeviceRecordError: the file that ``device`` names holds no device record.
+        DeviceTooSmallError: ``"auto"``, and the GPU is older than any that there is a record of.
     """
     if topk < 1:
         raise OptionError("topk must be at least 1", str(topk), "ask for one schedule or more")

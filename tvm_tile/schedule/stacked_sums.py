@@ -74,7 +74,7 @@ def _term(block: SBlock, like: SBlock) -> Any:
 
 
 def _over_sums(nest: Any, count: int, change: Callable[[SBlock, Any], SBlock]) -> tirx.For:
-    """A block's loops within one more, over so many sums.
+    """A block's loops within one more, over ``count`` sums.
 
     Args:
         nest: the loops.

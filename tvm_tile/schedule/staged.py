@@ -264,7 +264,7 @@ def _plain_nest(
 def _grouped_nest(
     sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram, scope: str
 ) -> _Nest:
-    """As the plain nest, in each group; then all threads add the groups' partial sums."""
+    """Tile the loops as the plain nest, in each group; then all threads add the groups' sums."""
     axes = len(program.spatial)
     loops = sch.get_loops(main)
     shared_axis, chunk = program.group_axis, program.chunk

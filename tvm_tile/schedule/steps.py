@@ -73,7 +73,7 @@ def loop(var: Any, extent: int, kind: Any, body: Any, binding: Any = None) -> ti
 
 
 def launched(body: Any, blocks: tuple[Any, int], threads: tuple[Any, int]) -> tirx.For:
-    """``body`` for so many blocks of so many threads, each a variable and its extent."""
+    """``body`` in loops over blocks and over threads, each given as a variable and its extent."""
     for (var, extent), tag in ((threads, "threadIdx.x"), (blocks, "blockIdx.x")):
         axis = tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag)
         body = loop(var, extent, tirx.ForKind.THREAD_BINDING, body, axis)

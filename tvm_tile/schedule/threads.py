@@ -63,17 +63,17 @@ class ThreadLevel:
         self._scope = scope
 
     def function(self) -> AbstractContextManager[Any]:
-        """As :class:`Threads` says."""
+        """A frame for a function in the thread-level dialect."""
         return ib.prim_func()
 
     @contextmanager
     def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
-        """As :class:`Threads` says."""
+        """A frame for the kernel; blocks may form clusters."""
         block, rank, thread = begin_kernel(grid, block_size, cluster)
         yield ib.Bind(block // cluster) if cluster > 1 else block, rank, thread
 
     def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
-        """As :class:`Threads` says: all are parts of one buffer."""
+        """Flat buffers in shared memory, all of them parts of one buffer."""
         size = max(map(shared_bytes, (rooms, then)))
         data = ib.alloc_buffer((size,), "uint8", scope=self._scope, align=ALIGNED)
         found = []
@@ -91,7 +91,7 @@ class ThreadLevel:
         return found
 
     def meet(self) -> None:
-        """As :class:`Threads` says."""
+        """Wait for all threads of the block."""
         ib.evaluate(T.cuda.cta_sync())
 
 
@@ -151,12 +151,12 @@ class BoundLoops:
         self._scope = shared_scope(device, shared)
 
     def function(self) -> AbstractContextManager[Any]:
-        """As :class:`Threads` says."""
+        """A frame for a function of TensorIR's blocks and loops."""
         return ib.prim_func(s_tir=True)
 
     @contextmanager
     def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
-        """As :class:`Threads` says."""
+        """A frame for the kernel: a loop over blocks, and one over threads in it."""
         assert cluster == 1, "what tiles are made for"
         blocks = ib.thread_binding(grid, thread="blockIdx.x")
         threads = ib.thread_binding(block_size, thread="threadIdx.x")
@@ -164,10 +164,10 @@ class BoundLoops:
             yield block, tirx.const(0), thread
 
     def allocate(self, rooms: Sequence[Room], then: Sequence[Room] = ()) -> list[Any]:
-        """As :class:`Threads` says."""
+        """Flat buffers in shared memory, each by itself."""
         both = (*rooms, *then)
         return [ib.alloc_buffer((own.elements,), own.dtype, scope=self._scope) for own in both]
 
     def meet(self) -> None:
-        """As :class:`Threads` says."""
+        """Wait for all threads of the block."""
         ib.evaluate(ib.tvm_storage_sync(self._scope))

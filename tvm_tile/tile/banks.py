@@ -52,7 +52,7 @@ class StagedLayout:
 
     @property
     def is_plain(self) -> bool:
-        """As in global memory."""
+        """Whether elements lie as in global memory, without padding."""
         return self.order == tuple(range(len(self.order))) and self.alignment is None
 
 

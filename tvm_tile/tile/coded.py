@@ -69,7 +69,7 @@ class CodedProduct:
 
     @property
     def code_bytes(self) -> int:
-        """Of all codes."""
+        """Bytes of all codes."""
         return self.rows * self.depth * self.bits // _BYTE
 
 
@@ -163,7 +163,7 @@ def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedT
 
 
 def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:
-    """Of a kernel: reading, issue and waits overlap in part, in waves of resident blocks."""
+    """Seconds of a kernel: reading, issue and waits overlap in part, in waves of blocks."""
     times = needed(device.times.coded, "matrix instructions of a warp")
     units, steps = device.multi_processor_count, -(-product.depth // tile.step // tile.parts)
     slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)

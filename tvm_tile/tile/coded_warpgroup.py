@@ -70,7 +70,7 @@ class CodedWarpgroupTile(RingTile):
 
     @property
     def units(self) -> int:
-        """Of a chunk, that have shared words of their own."""
+        """Units of a chunk, each of which has shared words of its own."""
         return self.depth // self.unit
 
     @property

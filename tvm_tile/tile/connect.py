@@ -332,7 +332,7 @@ class _Graph:
         ]
 
     def takers(self, number: int) -> frozenset[int]:
-        """Who takes what a call makes; none where that is used elsewhere, too."""
+        """Calls that take what a call makes; none where that is used elsewhere, too."""
         is_output = self._calls[number].output in self._outputs
         return frozenset(() if is_output else self._taking(number))
 

@@ -63,7 +63,7 @@ class Candidates:
 
     @property
     def extents(self) -> Ints:
-        """Of the operator's axes, shape (axes,)."""
+        """Extents of the operator's axes, shape (axes,)."""
         return np.array([axis.extent for axis in self.operator.axes])
 
     @property
@@ -106,12 +106,12 @@ class Candidates:
         return words
 
     def rows(self, chosen: npt.NDArray[Any]) -> Candidates:
-        """Some of them, by their numbers or by whether they are chosen."""
+        """The candidates that are chosen, by numbers or by truth values."""
         return Candidates(self.operator, *(column[chosen] for column in self._columns))
 
     @classmethod
     def together(cls, several: Sequence[Candidates]) -> Candidates:
-        """All of ``several``, one or more, in their order."""
+        """The candidates of ``several``, one or more, in their order."""
         columns = zip(*(candidates._columns for candidates in several), strict=True)
         return cls(several[0].operator, *(np.concatenate(column) for column in columns))
 

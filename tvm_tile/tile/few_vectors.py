@@ -36,7 +36,7 @@ class Prologue:
 
     @classmethod
     def of(cls, stages: Sequence[Operator]) -> Prologue | None:
-        """That of operators, the last of which makes the operand.
+        """The prologue of operators, the last of which makes the operand.
 
         ``None`` where some make sums of more rows than there are vectors in a product.
         """
@@ -48,7 +48,7 @@ class Prologue:
         return cls(len(stages), results, operations, stages[-1].write.tensor.size)
 
     def cycles(self, threads: int, device: Device) -> float:
-        """Of a block of so many threads, from its start to when these can read the operand."""
+        """Cycles of a block of ``threads`` from its start to when these can read the operand."""
         rows, times = device.times.held_rows, device.times.matvec
         warps = -(-threads // device.warp_size)
         tree = math.log2(threads) * rows.shuffle_cycles + rows.barrier_cycles

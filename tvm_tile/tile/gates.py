@@ -66,7 +66,7 @@ class Gates:
 
     @property
     def weights(self) -> int:
-        """Their bytes, those that are read."""
+        """Bytes of the weights, those that are read."""
         return self.units * sum(p.gates * p.depth * p.element for p in self.products)
 
 
@@ -126,7 +126,7 @@ class GatesTile(Tile):
 
 
 def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile, ...]:
-    """At most so many tiles, best first, no two with as many blocks of as many threads."""
+    """At most ``count`` tiles, best first, no two with equal numbers of blocks and threads."""
     if gates.vectors > MOST_VECTORS or len(gates.products) > _MOST_PRODUCTS:
         return ()
     best: dict[tuple[int, int], GatesTile] = {}
@@ -222,7 +222,7 @@ def _predicted(
 def _wave(
     gates: Gates, products: tuple[ProductTile, ...], blocks: int, grid: int, device: Device
 ) -> float:
-    """Seconds of so many blocks that are resident together."""
+    """Seconds of ``blocks`` blocks that are resident together."""
     times, processors = device.times.gates, device.multi_processor_count
     arithmetic = arithmetic_slots(device)
     load = times.load_cycles / device.clock

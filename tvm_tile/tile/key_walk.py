@@ -50,11 +50,11 @@ def walk_seconds(
 
 
 def waiting_cycles(times: CoreAttentionTimes | WarpAttentionTimes, resident: int) -> float:
-    """Cycles of a step in which all of so many resident blocks wait."""
+    """Cycles of a step in which all ``resident`` blocks of a multiprocessor wait."""
     return times.step_cycles / max(1, resident) ** times.hiding_power
 
 
 def fill_cycles(device: Device, size: int) -> float:
-    """Cycles until so many bytes have come to a multiprocessor from the second-level cache."""
+    """Cycles until ``size`` bytes have come to a multiprocessor from the second-level cache."""
     rate = device.l2_bandwidth * device.times.attention.cache_share / device.multi_processor_count
     return size / rate * device.clock

@@ -91,7 +91,7 @@ class Panel(Chunk):
         return row if self.handed_on is None else self.handed_on.column(row)
 
     def moved(self, start: Any, line: int, unit: int) -> Any:
-        """What :meth:`offset` gave, so many lines and units further.
+        """The result of :meth:`offset`, ``line`` lines and ``unit`` units further.
 
         Lines are a multiple of 16, and no bit is set in the numbers of both lines, or both units.
         """

@@ -60,23 +60,23 @@ def resident_blocks(device: Device, tile: Tile) -> int:
 
 
 def given_blocks(device: Device, tile: Tile) -> int:
-    """The same with registers as they are given out; zero where a block does not fit at all."""
+    """Blocks that share a multiprocessor, by registers as they are given out; 0 if none fits."""
     given = given_registers(device, tile.registers)
     return fitting_blocks(device, tile.block_size, given, tile.shared_bytes)
 
 
 def given_registers(device: Device, registers: _Count) -> _Count:
-    """What a thread is given that needs so many; any number of numbers."""
+    """Registers that a thread is given which needs ``registers``; a number or an array."""
     return -(-registers // device.register_unit) * device.register_unit
 
 
 def nameable_registers(device: Device) -> int:
-    """The most that a thread can use."""
+    """Registers that the code of a thread can use at most."""
     return device.memory(MemoryLevel.REGISTER).capacity // _WORD
 
 
 def shared_capacity(device: Device, blocks: int) -> int:
-    """Bytes of shared memory for each of so many blocks; the driver keeps some of each's."""
+    """Bytes of shared memory for each of ``blocks`` blocks; the driver keeps some of each."""
     most = device.memory(MemoryLevel.SHARED).capacity
     return min(
         most, device.shared_memory_per_multi_processor // blocks - device.reserved_shared_memory
@@ -84,7 +84,7 @@ def shared_capacity(device: Device, blocks: int) -> int:
 
 
 def launched_registers(device: Device, blocks: int, threads: int) -> int:
-    """Registers of a thread where so many blocks of so many threads fit; 0 where none do."""
+    """Registers of a thread where ``blocks`` blocks of ``threads`` fit; 0 where none do."""
     if blocks * threads > device.max_threads_per_multi_processor:
         return 0
     each = device.registers_per_multi_processor // (blocks * threads)

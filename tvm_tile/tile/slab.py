@@ -130,7 +130,7 @@ class Slab(Chunk):
         return self.offset(row + lane % 8 + lower * 8, deeper)
 
     def moved(self, start: Any, row: int, depth: int) -> Any:
-        """What :meth:`fragment` gave, so many of the warp's rows, and so much depth, further.
+        """The result of :meth:`fragment`, ``row`` of the warp's rows and ``depth`` further.
 
         Both are multiples of 16: no swizzle differs within these lines, and no bit of the unit is
         set in both numbers.

@@ -15,7 +15,7 @@ ALIGNED = 128  # bytes; where vectors and descriptors may begin
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """So many elements of a type in shared memory, behind which the next room is aligned."""
+    """Elements of one type in shared memory, behind which the next room is aligned."""
 
     dtype: str
     elements: int

@@ -36,7 +36,7 @@ class MmaUnit:
 
     @property
     def element(self) -> int:
-        """Bytes of an operand's."""
+        """Bytes of an element of an operand."""
         return ELEMENT
 
     @property
@@ -60,7 +60,7 @@ class MmaUnit:
         return FRAGMENT
 
     def sum_layout(self, columns: int) -> SumLayout:
-        """How a warp's sums of so many columns are stored."""
+        """How a warp's sums of ``columns`` columns are stored."""
         return MMA_SUMS
 
     def lay(self, product: Product, operand: Operand, rows: int, depth: int, threads: int) -> Slab:
@@ -107,7 +107,7 @@ class WaveUnit:
 
     @property
     def element(self) -> int:
-        """Bytes of an operand's."""
+        """Bytes of an element of an operand."""
         return self.layout.element
 
     @property
@@ -131,7 +131,7 @@ class WaveUnit:
         return max(self.rows, self.depth, LEAST_UNITS * UNIT_BYTES // self.element)
 
     def sum_layout(self, columns: int) -> SumLayout:
-        """How a wave's sums of so many columns are stored."""
+        """How a wave's sums of ``columns`` columns are stored."""
         own = self.layout
         # Four words more: lanes with neighbouring rows then touch all banks.
         return SumLayout(

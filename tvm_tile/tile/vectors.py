@@ -1,4 +1,4 @@
-"""Of how many elements a thread's reads and stores of a sliding window are.
+"""How many elements a thread reads and stores at once in a sliding window.
 
 Neighbouring threads that each read a half-precision number use a sixteenth of what they could move
 at once, and spend an instruction on each. So a thread takes several neighbours: channels, where

@@ -51,7 +51,7 @@ class Walk:
 
 
 def common_vector(walks: Sequence[Walk], run: int) -> int:
-    """Neighbours that every access finds side by side, aligned, within a run of so many."""
+    """Neighbours that every access finds side by side, aligned, within ``run`` elements."""
     smallest = min(walk.access.tensor.element_size for walk in walks)
     widest = math.gcd(_WIDEST, VECTOR_BYTES // smallest, run)
     others = [step for w in walks for step in (*w.steps[:-1], *w.across, w.offset)]

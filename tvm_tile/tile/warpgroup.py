@@ -112,7 +112,7 @@ def warpgroup_dtypes(device: Device) -> frozenset[str]:
 
 
 def dtypes_by_depth(device: Device) -> frozenset[str]:
-    """Those of :func:`warpgroup_dtypes` whose summed axis must be contiguous."""
+    """Element types of :func:`warpgroup_dtypes` whose summed axis must be contiguous."""
     known = warpgroup_dtypes(device)
     return frozenset(dtype for dtype in known if element_size(dtype) != TRANSPOSABLE)
 

@@ -145,7 +145,7 @@ def backend_decompositions() -> Mapping[OpOverload, Any]:
 
 @contextmanager
 def _whole_operators() -> Iterator[None]:
-    """While it lasts, AOTAutograd leaves whole what has a converter, such as ``linear``.
+    """Have AOTAutograd leave whole what has a converter, such as ``linear``, within the context.
 
     Where no gradients are wanted, PyTorch would break it down all the same, as for training.
     """

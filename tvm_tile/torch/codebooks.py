@@ -33,7 +33,7 @@ class Codebook(Protocol):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
 
     @property
     def in_a_byte(self) -> int:
@@ -70,7 +70,7 @@ class IntegerCodes:
 
     @property
     def entries(self) -> tuple[float, ...]:
-        """None."""
+        """No numbers: they are computed of codes."""
         return ()
 
     @property
@@ -84,7 +84,7 @@ class IntegerCodes:
         return (1 << self.bits) - 1
 
     def rounded(self, groups: Tensor) -> Rounded:
-        """As of :class:`Codebook`."""
+        """Round weights to equal steps: codes, scales, and zero points where there are any."""
         if not self.has_zeros:
             scales = (_largest(groups) / (self.zero - 1)).to(groups.dtype)
             return Rounded(self._codes(groups, scales, self.zero), scales, None)
@@ -107,7 +107,7 @@ class TableCodes:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return (len(self.entries) - 1).bit_length()
 
     @property
@@ -121,7 +121,7 @@ class TableCodes:
         return 0
 
     def rounded(self, groups: Tensor) -> Rounded:
-        """As of :class:`Codebook`."""
+        """Round weights to the nearest entries of the table: codes and scales."""
         scales = _largest(groups).to(groups.dtype)
         entries = torch.tensor(self.entries, device=groups.device)
         borders = (entries[1:] + entries[:-1]) / 2

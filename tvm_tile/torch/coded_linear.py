@@ -87,7 +87,7 @@ class CodedMatrix(nn.Module):
         return (numbers * self.scales).flatten(1)
 
     def extra_repr(self) -> str:
-        """Its sizes."""
+        """The matrix's sizes, for PyTorch's text of a module."""
         rows, groups, size = self.packed.shape
         group = size * _BYTE // self.bits
         return f"{rows} x {groups * group}, {self.bits} bits, groups of {group}"

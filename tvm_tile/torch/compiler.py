@@ -158,8 +158,8 @@ class GraphCompiler:
 
 
 def _weights() -> tuple[int, ...]:
-    """Of the graph that PyTorch hands over: positions of the parameters and buffers among its
-    inputs, and of what else users have marked as being of one memory."""
+    """Positions of parameters and buffers among the inputs of the graph that PyTorch hands over,
+    and of what else users have marked as being of one memory."""
     context = torch._guards.TracingContext.try_get()
     found = None if context is None else context.fw_metadata
     return () if found is None else tuple(found.static_input_indices)

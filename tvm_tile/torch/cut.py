@@ -43,7 +43,7 @@ class Part:
 
     @property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Equal for equal parts of one graph."""
+        """A key that equal parts of one graph share."""
         return tuple(n.name for n in self.makers), tuple(n.name for n in self.outputs)
 
 
@@ -98,7 +98,7 @@ def cut(
 
 
 def _ordered(graph: fx.Graph, whole: Cut, weights: Collection[fx.Node]) -> Cut:
-    """The same with parts and nodes in their order."""
+    """The cut with its parts and nodes in the order in which they run."""
     makers = [node for node in graph.nodes if _is_maker(node, whole)]
     order: list[Part | fx.Node] = []
     found = stages(_steps(makers, whole))
@@ -162,7 +162,7 @@ def _tensors(node: fx.Node, whole: Cut) -> Iterator[fx.Node]:
 
 
 def _users(node: fx.Node, whole: Cut) -> Iterator[fx.Node]:
-    """Who needs a tensor, or a view of it: makers, and the graph's end."""
+    """Nodes that need a tensor, or a view of it: makers, and the graph's end."""
     for user in node.users:
         if user in whole.views:
             yield from _users(user, whole)
@@ -176,7 +176,7 @@ def _results(maker: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _maker(node: fx.Node) -> fx.Node:
-    """Who made a tensor that is no view."""
+    """The node that made a tensor that is no view."""
     if is_item(node):
         made = node.args[0]
         assert isinstance(made, fx.Node)

@@ -112,7 +112,7 @@ def _is_written(position: int) -> bool:
 
 
 def _is_value_of(tensor: Any, described: Any) -> bool:
-    """Whether it is a plain tensor of this description, writes to which are counted."""
+    """Whether a tensor is a plain one of this description, writes to which are counted."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and isinstance(described, torch.Tensor)

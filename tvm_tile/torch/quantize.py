@@ -45,16 +45,18 @@ def quantize(
     Args:
         module: with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs is
             copied, so that weights of codes are not in memory twice.
-        codes: ``"int2"``, ``"int4"`` or ``"int8"``, or ``"nf4"``: sixteen quantiles of the normal
-            distribution (QLoRA, arXiv 2305.14314).
-        group: elements of a row of the weight that share a scale; whole bytes of codes.
-        symmetric: of ``n`` bits, codes are ``-(2**(n-1) - 1)`` to ``2**(n-1) - 1``, and a scale is
-            the group's largest magnitude divided by the latter; of ``"nf4"``, whose table this is
-            for, it is the largest magnitude itself. False: codes are ``0`` to ``2**n - 1``, with a
-            zero point of 8 bits for each group, whose range from its smallest to its largest
-            weight, and to 0, is divided into so many steps. Scales have the weight's element type.
-            Each weight is off by at most half a step, where that is a normal number of this type,
-            and by what rounding the scale and the product with it to this type adds.
+        codes: ``"int2"``, ``"int4"`` (the default) or ``"int8"``, or ``"nf4"``: sixteen quantiles
+            of the normal distribution (QLoRA, arXiv 2305.14314).
+        group: elements of a row of the weight that share a scale; whole bytes of codes; 128 by
+            default.
+        symmetric: True by default: of ``n`` bits, codes are ``-(2**(n-1) - 1)`` to
+            ``2**(n-1) - 1``, and a scale is the group's largest magnitude divided by the latter; of
+            ``"nf4"``, whose table this is for, it is the largest magnitude itself. False: codes are
+            ``0`` to ``2**n - 1``, with a zero point of 8 bits for each group, whose range from its
+            smallest to its largest weight, and to 0, is divided into so many steps. Scales have the
+            weight's element type. Each weight is off by at most half a step, where that is a normal
+            number of this type, and by what rounding the scale and the product with it to this type
+            adds.
 
     Returns:
         The copy; of a linear layer itself, one of codes.
@@ -122,7 +124,7 @@ def _read_by_others(module: nn.Module) -> frozenset[int]:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether it is a linear layer of PyTorch's, without hooks and with a forward of its own."""
+    """Whether a layer is PyTorch's own linear one, without hooks or a ``forward`` of its own."""
     has_hooks = any(value for name, value in vars(layer).items() if name.endswith("_hooks"))
     return type(layer) is nn.Linear and not has_hooks and "forward" not in vars(layer)
 

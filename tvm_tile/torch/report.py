@@ -68,7 +68,7 @@ class GraphReport:
         return sum(part.operators for part in self.parts)
 
     def render(self) -> str:
-        """For people, several lines."""
+        """Lines for people, joined by newlines."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -100,7 +100,7 @@ class Explanation:
     graphs: tuple[GraphReport, ...]
 
     def render(self) -> str:
-        """For people, several lines."""
+        """Lines for people, joined by newlines."""
         return "\n".join(graph.render() for graph in self.graphs) or "no graph was captured"
 
     def __str__(self) -> str:

@@ -146,7 +146,7 @@ def _dtype(expr: Any) -> np.dtype[Any]:
 
 
 def _quotient(a: Array, b: Array) -> Array:
-    """Of integers towards zero."""
+    """Divide; quotients of integers are rounded towards zero."""
     if is_float(a.dtype):
         return np.divide(a, b)
     return np.floor_divide(a - np.fmod(a, b), b)

@@ -22,7 +22,7 @@ _FEW = 2  # places that kernels compute of inputs, or that nobody knows
 
 
 def places_in(mod: tvm.IRModule) -> Mapping[int, int]:
-    """Of inputs of a module's ``main`` that are places: position -> how many there are.
+    """Find inputs of a module's ``main`` that are places: position -> how many there are.
 
     What goes to anything but a kernel may be one, too: it may end a loop.
     """

@@ -50,8 +50,8 @@ class References:
         return self.by_tvm(name, arguments)
 
     def by_tvm(self, name: str, arguments: Sequence[Argument]) -> list[Array]:
-        """The same by TVM's CPU build: loops one after another, floating-point arithmetic as it is
-        written, NaN and infinities included."""
+        """Compute a function's results by TVM's CPU build: loops one after another, floating-point
+        arithmetic as it is written, NaN and infinities included."""
         if name not in self._modules:
             try:
                 self._modules[name] = _built(name, self._functions[name])

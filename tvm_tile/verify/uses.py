@@ -36,7 +36,7 @@ class Uses:
 
     @classmethod
     def of(cls, func: tirx.PrimFunc) -> Uses:
-        """Those of an unscheduled function."""
+        """Find the uses in an unscheduled function."""
         uses = cls()
         stores = nodes_in(func.body, tirx.BufferStore)
         for store in stores:
@@ -76,7 +76,7 @@ class Uses:
             self.copied[made] = self.copied.get(inner.source, inner.source)
 
     def _limit(self, index: Any, extent: int) -> None:
-        """Note that an expression is a place among so many."""
+        """Note that an expression is a place among ``extent``."""
         inner = _without_casts(index)
         own = None
         if isinstance(inner, tvm.ir.TensorLoad):

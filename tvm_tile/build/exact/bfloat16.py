@@ -57,7 +57,7 @@ def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc
 
 
 def _has_bfloat16(target: Any) -> bool:
-    """As TVM decides it."""
+    """Whether TVM takes a target's compiler to have arithmetic in bfloat16."""
     if target.kind.name != "cuda":
         return False
     supports = tvm.get_global_func("tvm.support.nvcc.supports_bf16")

@@ -22,7 +22,7 @@ def in_unsigned(node: Any) -> Any:
 
 
 def in_unsigned_on_nvidia(node: Any) -> Any:
-    """As :func:`in_unsigned`, but for negations of 16 bits.
+    """What :func:`in_unsigned` makes of a node; negations of 16 bits are put together of bytes.
 
     Of these NVIDIA's assembler (ptxas 13.0) takes the least one's to be 32768 where it is compared:
     ``-x <= x`` was false. Bytes that are put together again it takes for what they are.

@@ -64,7 +64,7 @@ def _truncated(body: Any) -> Any:
 
 
 def _has_offset(value: Any) -> bool:
-    """Whether it is a difference, or a sum with a constant."""
+    """Whether a value is a difference, or a sum with a constant."""
     if isinstance(value, tirx.IntImm):
         return int(value.value) != 0
     if isinstance(value, tirx.Add):

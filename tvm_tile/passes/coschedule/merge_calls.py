@@ -181,7 +181,7 @@ class Constants:
 
     @classmethod
     def of(cls, arguments: Iterable[Location | GenericConst]) -> Constants:
-        """Those among a group's arguments."""
+        """Place the constants of a group's arguments: small ones in one tensor, others alone."""
         found = {identity(a): a for a in arguments if not isinstance(a, Location)}
         small = {key: a for key, a in found.items() if size_of(a.ty) < _LARGE}
         large = {key: a for key, a in found.items() if key not in small}

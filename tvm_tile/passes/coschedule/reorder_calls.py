@@ -18,7 +18,7 @@ _ZEROING = "zero_"
 
 
 def zeroing(mod: tvm.IRModule, count: int) -> Any:
-    """The function of a module that sets so many counters to zero, which is added if need be."""
+    """The module's function that sets ``count`` counters to zero, added if need be."""
     name = f"{_ZEROING}{count}_counters"
     if name in {str(var.name_hint) for var in mod.get_global_vars()}:
         return mod.get_global_var(name)

@@ -124,5 +124,5 @@ class NewMemories:
         return number
 
     def made(self) -> FlowMemories:
-        """All of them."""
+        """The memories that are there now, frozen."""
         return FlowMemories(self._kinds, frozenset(self._own), self._deeper)

@@ -63,7 +63,7 @@ def _seconds_inside(
     plan: ExecutionPlan,
     device: Device,
 ) -> float:
-    """Of the kernel: the plan's share of what runs, and what all vEUs need to decide."""
+    """Seconds of the kernel: the plan's share of what runs, and what all vEUs need to decide."""
     times = device.times.persistent
     decision = (times.flag_cycles + 2 * times.rtask_cycles) / device.clock
     alone = [operator.alone_seconds for operator in operators]
@@ -77,7 +77,7 @@ def _seconds_inside(
 def _seconds_apart(
     flow: FlowProgram, unrolled: Unrolled, operators: Sequence[ROperator], device: Device
 ) -> float:
-    """Of the host, which launches each kernel by itself, and copies nothing."""
+    """Seconds if the host launches each kernel by itself, and copies nothing."""
     host = device.times.host_flow
     alone = [
         max(operator.alone_seconds, host.launch_seconds) if node.binding is not None else 0.0

@@ -265,7 +265,7 @@ class _FlowWriter:
         return copies
 
     def _claimed(self, flow: Flow, targets: Mapping[int, int]) -> dict[int, int]:
-        """Of values that are made here: the memory in which a result is wanted."""
+        """Find values made here that are results: each with the memory in which it is wanted."""
         made = {value for action in flow.actions for value in action.outputs}
         claimed: dict[int, int] = {}
         for number, target in targets.items():

@@ -170,7 +170,7 @@ class _FlowReader(BindingReader):
             self._mixed[var] = sources
 
     def given_to_kernel(self, field: Any) -> Location | GenericConst:
-        """As of any reader; of a variable that is a constant, that one."""
+        """The one value that a kernel gets for a field: a location, or a constant itself."""
         (source,) = self._sources(field)
         return source
 

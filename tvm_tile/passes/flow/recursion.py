@@ -56,7 +56,7 @@ class RecursiveFunction:
     results: tuple[int, ...]
 
     def inside(self) -> tuple[list[Source | int], dict[int, int]]:
-        """What it is given in its own eyes, and where it must put its results."""
+        """The arguments as the function itself sees them, and where it must put its results."""
         given = [
             Location(self.parameters[n], 0) if n in self.parameters else argument
             for n, argument in enumerate(self.arguments)
@@ -92,13 +92,13 @@ class Recursion:
         self._items: dict[int, tuple[Item, ...]] = {}
 
     def calls_itself(self, function: Any) -> bool:
-        """Whether it does, but by those that are being written: what these call is written in
-        them, as far as it ends."""
+        """Whether a function calls itself, other than through those that are being written: what
+        these call is written in them, as far as it ends."""
         within = {called.variable for called in self._open}
         return function in within or function in reached(function, self._calls, within)
 
     def known(self, function: Any, arguments: Sequence[Source | int]) -> RecursiveFunction | None:
-        """The one that a call is of, unless that is yet to be written."""
+        """The function that a call is of; ``None`` if it is yet to be written."""
         moving = self._moving_of(function)
         for called in self._open:
             if called.variable.same_as(function):
@@ -239,6 +239,6 @@ def _keys(arguments: Sequence[Source | int], but: Set[int] | Mapping[int, int] |
 
 
 def _is_jump(func: relax.Function, function: Any) -> bool:
-    """Whether it ends with a call of itself: a loop, which may go on for as long as it likes."""
+    """Whether a function ends with a call of itself: a loop, which may go on without end."""
     last = tail_binding(func.body)
     return last is not None and calls_at_its_end(last.value, function)

@@ -72,7 +72,7 @@ def picks_field(binding: Any) -> bool:
 
 
 def stretches(fits: Sequence[bool], flows: Collection[int]) -> Iterator[tuple[FlowRun, ...]]:
-    """Of each stretch of bindings that fit, with control flow among them, runs that hold all of it.
+    """Runs that hold all control flow of a stretch of bindings that fit, for each stretch with any.
 
     The longest first: the whole stretch; without what is ahead of the first loop or branch; without
     what is behind the last one; without both.
@@ -136,7 +136,7 @@ class RunPlans:
         return found
 
     def best(self, several: Sequence[FlowRun], flows: Collection[int]) -> tuple[FlowRun, ...]:
-        """Of a stretch, the runs that are to be kernels: one of several, or each flow alone."""
+        """The runs of a stretch that are to be kernels: one of several, or each flow alone."""
         whole = several[0]
         alone = tuple(FlowRun(n, n + 1) for n in range(whole.first, whole.stop) if n in flows)
         options = [*((run,) for run in several if (run,) != alone), alone]

@@ -66,7 +66,7 @@ class ReplayedChoices(FirstChoices):
         self._left = left
 
     def __call__(self, func: tirx.PrimFunc, rules: Rules = None) -> Scheduled | None:
-        """The next of the answers."""
+        """The next recorded choice, whatever function is asked about."""
         found: Scheduled | None = _next(self._left, _CHOICE)
         return found
 
@@ -84,7 +84,7 @@ class RecordedRefusals(dict[Any, str]):
         self._decisions = decisions
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """As of a dictionary."""
+        """The refusal kept for a key, or the default; the answer is recorded."""
         found = super().get(key, default)
         self._decisions.answers.append((_REFUSAL, found))
         return found
@@ -106,7 +106,7 @@ class ReplayedRefusals(dict[Any, str]):
         self._left = left
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The next of the answers."""
+        """The next recorded refusal, whatever key is asked for."""
         return _next(self._left, _REFUSAL)
 
     def __contains__(self, key: Any) -> bool:

@@ -113,7 +113,7 @@ def _extent(variable: tirx.IterVar) -> int | None:
 
 
 def _is_empty(kind: tvm.ir.Type) -> bool:
-    """Whether it is of tensors some extent of which is 0, all of them known."""
+    """Whether a type is a tensor's of known extents, some of which are 0."""
     extents = list(kind.shape) if isinstance(kind, relax.TensorType) and kind.shape else []
     known = all(isinstance(extent, tirx.IntImm) for extent in extents)
     return known and 0 in map(int, extents)

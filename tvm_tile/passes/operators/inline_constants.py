@@ -75,7 +75,7 @@ class _ConstantInlining(ModuleRewriter):
 
 
 def _is_injective(func: Any) -> bool:
-    """Whether it computes each element from others alike."""
+    """Whether a function computes each element from others alike."""
     pattern = pattern_of(func)
     return pattern is not None and pattern <= OpPattern.INJECTIVE
 

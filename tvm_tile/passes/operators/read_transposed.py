@@ -91,7 +91,7 @@ class _TransposedReading(ModuleRewriter):
         return self._as_stored or is_by_depth or is_few or weights in self._readers.constants
 
     def _is_by_depth(self, weights: relax.Expr) -> bool:
-        """Whether it is a constant that is of use with its last two axes exchanged."""
+        """Whether weights are a constant that is of use with its last two axes exchanged."""
         return isinstance(weights, ir.Constant) and str(weights.ty.dtype) in self._dtypes_by_depth
 
     def _transposed(self, weights: Any) -> relax.Expr:
@@ -115,7 +115,7 @@ class _Readers(PyExprVisitor):
 
     @classmethod
     def of(cls, mod: tvm.IRModule) -> _Readers:
-        """Of all functions of a module."""
+        """Find the readers in all Relax functions of a module."""
         readers = cls()
         for func in mod.functions.values():
             if isinstance(func, relax.Function):

@@ -118,7 +118,7 @@ def _written(func: relax.Function) -> set[Any] | None:
 
 
 def _key(value: Any, same: dict[Any, Any]) -> Any:
-    """Equal for calls that compute the same; none for what is no pure operator's."""
+    """A key that calls which compute the same share; ``None`` unless of a pure operator."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, ir.Op):
         return None
     if not value.op.get_attr("FPurity"):

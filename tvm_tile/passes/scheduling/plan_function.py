@@ -235,7 +235,7 @@ class PlanFunction:
 
 
 def _bytes_of_parameters(func: tirx.PrimFunc) -> float:
-    """Of the tensors of known sizes: what a function moves, if each element once."""
+    """Bytes of all tensors of known sizes: what a function moves, if each element once."""
     types = [param.ty for param in func.params if is_tensor(param)]
     known = [ty for ty in types if all(isinstance(extent, tirx.IntImm) for extent in ty.shape)]
     return float(sum(map(size_of, known)))

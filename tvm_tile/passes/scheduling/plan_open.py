@@ -115,7 +115,7 @@ class Predicted:
         return cls(device, {one.bound: _over(one, points, device) for one in plans}, {})
 
     def behind_launch(self, own: OpenPlan, at: OpenPlan) -> float:
-        """As :meth:`seconds`, without what any launch takes, which in graphs is hardly anything."""
+        """Seconds without what any launch takes, which in graphs is hardly anything."""
         return max(_LEAST, self.seconds(own, at) - self.device.launch_latency)
 
     def seconds(self, own: OpenPlan, at: OpenPlan) -> float:

@@ -121,7 +121,7 @@ def _maker(var: Any, made: dict[Any, Any]) -> Any:
 
 
 def _can_be_copied(ty: Any) -> bool:
-    """Whether it is of tensors of known extents, with elements."""
+    """Whether a type is a tensor's of known extents, none of them 0."""
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return False
     return all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in ty.shape)

@@ -195,7 +195,7 @@ class _Passing(ModuleRewriter):
 
 
 def _is_large(value: Any) -> bool:
-    """Whether it is a tensor's constant that is taken out; texts and types are constants, too."""
+    """Whether a constant is a tensor large enough to be taken out, rather than a text or a type."""
     is_tensor = isinstance(value, tvm.ir.Constant) and isinstance(value.ty, relax.TensorType)
     return is_tensor and size_of(value.ty) >= _LEAST_BYTES
 

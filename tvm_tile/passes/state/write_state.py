@@ -128,7 +128,7 @@ def _is_new(root: Any, made: Made) -> bool:
 
 
 def _is_plain(ty: Any) -> bool:
-    """Whether it is of tensors of known extents with elements."""
+    """Whether a tensor's type has known extents, none of them 0."""
     extents = list(ty.shape)
     return all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in extents)
 
@@ -168,7 +168,7 @@ def _written(mod: tvm.IRModule, ends: _Ends, made: Made) -> tvm.IRModule:
 
 
 def _touched(blocks: Sequence[Sequence[Any]], made: Made) -> dict[Any, set[Any]]:
-    """In whose memory the arguments of each binding lie; tuples of results touch none."""
+    """Roots of the memory in which a binding's arguments lie; tuples of results touch none."""
     return {
         binding.var: {_root(var, made) for var in relax.analysis.free_vars(binding.value)}
         for block in blocks

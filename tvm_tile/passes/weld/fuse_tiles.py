@@ -253,7 +253,7 @@ def _may_wait(members: Sequence[_TirCall], written: Sequence[tuple[int, Any]]) -
 
 
 def is_plain_call(value: Any) -> bool:
-    """Whether it is a ``call_tir`` of one output."""
+    """Whether a value is a ``call_tir`` of one output."""
     if not is_call_tir(value):
         return False
     return len(value.args) == 2 and isinstance(value.ty_args[0], relax.TensorType)
@@ -283,7 +283,7 @@ def kind_of(func: Any) -> Kind:
 
 
 def _is_of_few(operator: Operator) -> bool:
-    """Whether it is a product, if a small one, and nothing slides."""
+    """Whether an operator is a product, if a small one, in which nothing slides."""
     return is_product(operator) and not operator.sliding_axes
 
 

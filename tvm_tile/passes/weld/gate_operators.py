@@ -127,7 +127,7 @@ def _extents(ty: Any) -> tuple[int, ...]:
 
 
 def _is_of_few_rows(call: relax.Call, transposed: Mapping[Any, Any]) -> bool:
-    """Whether it is a matrix of few rows times constant weights, added up in float32."""
+    """Whether a call multiplies a matrix of few rows by constant weights, summed in float32."""
     left, right = call.args
     rows = _extents(left.ty)
     is_weight = isinstance(right, tvm.ir.Constant) or right in transposed
@@ -139,7 +139,7 @@ def _is_of_few_rows(call: relax.Call, transposed: Mapping[Any, Any]) -> bool:
 
 
 def _is_by_columns(name: str, call: relax.Call) -> bool:
-    """Whether it takes columns of a matrix, as they are."""
+    """Whether a call takes columns of a matrix, as they are."""
     rows = _extents(call.args[0].ty)
     if not rows or rows[0] > MOST_VECTORS:
         return False

@@ -180,7 +180,7 @@ class _Wired:
         return self._turned[weights]
 
     def function(self) -> tirx.PrimFunc | None:
-        """As one TensorIR function, unscheduled; ``None`` where an operator has no loops."""
+        """The group as one TensorIR function, unscheduled; ``None`` if an operator has no loops."""
         builder = relax.BlockBuilder()
         params = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(self.outer)]
         made: list[Any] = []

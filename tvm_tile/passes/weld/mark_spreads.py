@@ -66,7 +66,7 @@ def _is_of_product(mod: tvm.IRModule, value: Any, bound: dict[Any, Any]) -> bool
 
 
 def _sums_products(func: tirx.PrimFunc) -> bool:
-    """Whether it sums up what two tensors have along the same axis."""
+    """Whether a function sums up what two tensors have along the same axis."""
     graph = extract(func)
     for op in () if graph is None else graph.reductions:
         summed = {axis.name for axis in op.reduce_axes if axis.extent > 1}

@@ -35,12 +35,12 @@ class ConstantMatrix:
 
     @property
     def bytes(self) -> int:
-        """That are kept of it."""
+        """Bytes of the constant."""
         return size_of(self.constant.ty)
 
     @property
     def kind(self) -> Hashable:
-        """Equal for matrices that can lie side by side."""
+        """A key that matrices share which can lie side by side."""
         return None
 
     @property
@@ -66,7 +66,7 @@ class DecodedMatrix:
 
     @classmethod
     def of(cls, value: Any, mod: tvm.IRModule) -> DecodedMatrix | None:
-        """That of a call; ``None`` where it decodes no constants."""
+        """The matrix that a call decodes; ``None`` where it decodes no constants."""
         form = format_of(mod[value.args[0]]) if is_call_tir(value) else None
         if form is None:
             return None
@@ -82,12 +82,12 @@ class DecodedMatrix:
 
     @property
     def bytes(self) -> int:
-        """That are kept of it."""
+        """Bytes of all that is kept of the matrix: codes, and what decodes them."""
         return self.format.bytes(self.shape)
 
     @property
     def kind(self) -> Hashable:
-        """Equal for matrices that can lie side by side."""
+        """A key that matrices share which can lie side by side."""
         table = self._table
         return self.format.by_row(), None if table is None else table.tobytes()
 

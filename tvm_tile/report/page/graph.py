@@ -78,7 +78,7 @@ class Box:
 
     @property
     def label(self) -> str:
-        """For those who hear the page."""
+        """The text that is read out to who hears the page."""
         *_, last = self.lines
         return f"{self.heading}, {last}"
 
@@ -205,7 +205,7 @@ class _Drawing:
                 yield makers[tensor], self._outputs + number, tensor
 
     def boxes(self) -> Iterator[Box]:
-        """One for each input, then for each call, then for each output."""
+        """Boxes: for each input, then for each call, then for each output."""
         graph, texts = self._graph, self._text
         ends = [(name, texts(tensor), BoxKind.INPUT) for name, tensor in graph.inputs]
         several = len(graph.outputs) > 1
@@ -228,7 +228,7 @@ class _Drawing:
             yield self._end(number, *end, ways[number])
 
     def _links(self, titles: Sequence[str]) -> list[tuple[tuple[Link, ...], tuple[Link, ...]]]:
-        """Of each box, what it takes and what it gives."""
+        """Links of each box to the boxes that it takes from and gives to."""
         takes: list[list[Link]] = [[] for _ in titles]
         gives: list[list[Link]] = [[] for _ in titles]
         for maker, taker, tensor in self._edges:
@@ -319,7 +319,7 @@ class _Drawing:
             yield Arrow(self._first + maker, self._first + taker, path, self._top, text)
 
     def shapes(self) -> Iterator[Label]:
-        """Once for each box that hands on tensors of one shape."""
+        """Labels with the shapes of what each call hands on, the first one and how many more."""
         made: dict[int, set[str]] = {}
         for maker, _, tensor in self._edges:
             if maker >= self._calls:

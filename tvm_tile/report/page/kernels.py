@@ -105,14 +105,14 @@ class KernelView:
 
     @property
     def operators(self) -> str:
-        """Its operators in a line."""
+        """The kernel's operators in a line."""
         own = tuple(Counter(self.report.operators.split()))
         more = f" and {len(own) - _MOST_OPERATORS} more" if len(own) > _MOST_OPERATORS else ""
         return (" ".join(own[:_MOST_OPERATORS]) or self.report.name) + more
 
     @property
     def time(self) -> str:
-        """Of all its calls."""
+        """The time of all calls of the kernel, as text."""
         fell_back = self.kind is BoxKind.FELL_BACK
         return "unknown" if fell_back else time_text(self.report.run_seconds)
 

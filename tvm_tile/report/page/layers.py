@@ -32,7 +32,7 @@ class Vertex:
 
 
 def ranks(count: int, edges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The rank of each of so many boxes: below all that come before it.
+    """The rank of each of ``count`` boxes: below all that come before it.
 
     A box that nothing comes before is right above the first that needs it.
 

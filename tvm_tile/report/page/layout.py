@@ -99,7 +99,7 @@ class _Drawer:
         self._starts, self._ends = self._ports(0), self._ports(1)
 
     def top(self, rank: int) -> float:
-        """Of the boxes of a rank."""
+        """The upper edge of the boxes of a rank."""
         return rank * (self._size[1] + _BETWEEN)
 
     def lines(self) -> Iterator[str]:

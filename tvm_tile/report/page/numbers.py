@@ -16,12 +16,12 @@ def bytes_text(size: float) -> str:
 
 
 def rate_text(rate: float, what: str) -> str:
-    """So many of something in a second, such as ``4.54 TB/s`` of ``"B"``."""
+    """A rate with its unit, such as ``4.54 TB/s`` where ``what`` is ``"B"``."""
     return _scaled(rate, tuple(f"{prefix}{what}/s" for prefix in ("", "k", "M", "G", "T", "P")))
 
 
 def count_text(number: float, what: str) -> str:
-    """So many of something, such as ``22.6 GFLOP``."""
+    """A number with its unit, such as ``22.6 GFLOP``."""
     return _scaled(number, tuple(f"{prefix}{what}" for prefix in ("", "k", "M", "G", "T", "P")))
 
 

@@ -67,7 +67,7 @@ class _Picture:
 
     @property
     def height(self) -> int:
-        """With its title and its axes, in pixels."""
+        """The height of the picture with its title and its axes, in pixels."""
         return _TITLE + _HEIGHT + _LINE * len(self.names) + _GAP
 
 
@@ -139,7 +139,7 @@ class _Axis:
 
     @classmethod
     def of(cls, columns: Sequence[_Column], top: float) -> _Axis:
-        """One that has all columns on it."""
+        """The axis that has all columns on it."""
         times = [time for column in columns for time in (column.seconds, column.best_seconds)]
         room = max(_ROOM, math.sqrt(_LEAST_SPAN * min(times) / max(times)))
         return cls(min(times) / room, max(times) * room, top)

@@ -10,7 +10,7 @@ from tvm_tile.report.screen.table import Part, Table
 
 
 def render_cover(model: ModelCover, how: str) -> Iterator[Part]:
-    """For people: the tiles of each kernel with their ends, then the model's times.
+    """Lines for people: the tiles of each kernel with their ends, then the model's times.
 
     Args:
         model: none are written where no kernel has tiles by extents.

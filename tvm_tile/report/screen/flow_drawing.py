@@ -49,7 +49,7 @@ class Jump:
 
     @property
     def is_back(self) -> bool:
-        """Whether it leads up, or to where it starts; it then runs on the left."""
+        """Whether the jump leads up, or to where it starts; it is then drawn on the left."""
         return self.end <= self.start
 
 

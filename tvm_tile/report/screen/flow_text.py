@@ -137,7 +137,7 @@ def told(
 
 
 def names_of(operators: Sequence[ROperator], program: RProgram) -> tuple[str, ...]:
-    """Of each rOperator and each decision, a name that no other one has."""
+    """Name each rOperator and each decision, no two alike."""
     counts, seen = Counter(operator.name for operator in operators), Counter[str]()
     names = []
     for operator in operators:

@@ -25,7 +25,7 @@ def sorted_by(kernels: Iterable[KernelReport], sort: Sort) -> list[KernelReport]
 
 
 def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[Part]:
-    """For people: the table, without columns that say nothing, then machine code."""
+    """Lines for people: the table, without columns that say nothing, then machine code."""
     rows = [_HEADING, *(_row(kernel) for kernel in kernels)]
     for name, is_told in (
         ("measured", any(kernel.measured for kernel in kernels)),

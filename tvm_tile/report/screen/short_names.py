@@ -15,7 +15,7 @@ _PART = re.compile(r"[^/.]+[/.]*|[/.]+")
 
 
 def short(names: Sequence[str], width: int) -> str:
-    """Several names as one, of at most so many characters.
+    """Several names as one, of at most ``width`` characters.
 
     What all of them begin with is told once; where there is no room, the path in front is left out
     but for its last parts, then names are, which are counted::
@@ -37,7 +37,7 @@ def short(names: Sequence[str], width: int) -> str:
 
 
 def tail(name: str, width: int) -> str:
-    """A name on at most so many characters: of a longer path, the last parts that have room."""
+    """A name on at most ``width`` characters: of a longer path, the last parts that have room."""
     if len(name) <= width:
         return name
     kept = ""

@@ -62,7 +62,7 @@ class Record:
     kind: ActivityKind
 
     def since(self, began: int) -> Activity:
-        """It as an activity of a run that the host began then."""
+        """The activity of this record in a run that the host began at ``began``."""
         begin, end = ((time - began) / _NS for time in (self.begin, self.end))
         return Activity(self.name, begin, end, self.stream, self.kind)
 

@@ -53,7 +53,7 @@ class DeviceMemory(Protocol):
     """What TVM asks of a device. No exception can pass through C++: see the implementation."""
 
     def set_device(self, index: int) -> None:
-        """Make a device the calling thread's."""
+        """Make a device the one that the calling thread uses."""
 
     def attribute(self, index: int, kind: int) -> int | None:
         """A ``DeviceAttrKind`` of a device; None for one that is not known."""

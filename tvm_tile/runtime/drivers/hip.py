@@ -199,7 +199,7 @@ class Hip:
         )
 
     def set_device(self, device: int) -> None:
-        """Make a GPU the calling thread's."""
+        """Make a GPU the one that the calling thread uses."""
         self._call("hipSetDevice", device)
 
     def synchronize(self) -> None:

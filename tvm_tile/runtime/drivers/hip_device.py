@@ -81,7 +81,7 @@ class HipDevice:
 
     @property
     def tvm_device(self) -> Any:
-        """It as a TVM device."""
+        """TVM's object for this device."""
         import tvm
 
         return tvm.rocm(_INDEX)

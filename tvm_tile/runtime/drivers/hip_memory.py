@@ -133,7 +133,7 @@ class HipMemory:
 
     @_noted
     def set_device(self, index: int) -> None:
-        """Make a GPU the calling thread's."""
+        """Make a GPU the one that the calling thread uses."""
         self._hip.set_device(index)
 
     @_noted

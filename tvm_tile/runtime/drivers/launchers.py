@@ -26,7 +26,7 @@ class Launcher(Protocol):
 
     @property
     def kernel(self) -> Kernel:
-        """What it launches."""
+        """The kernel that is launched."""
 
     def launch(self, *arguments: Any) -> None:
         """Launch it; arguments are the kernel's, then the launch parameters."""
@@ -47,7 +47,7 @@ _LAUNCH: ContextVar[Launch] = ContextVar(
 
 @contextmanager
 def launching_by(launch: Launch) -> Iterator[None]:
-    """While it lasts, the kernels that this thread launches are launched by a function.
+    """Have the kernels that this thread launches launched by a function, within the context.
 
     Args:
         launch: is given a kernel and what it is to be launched with.

@@ -40,7 +40,7 @@ class HostClock:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[Run, ...]:
-        """See :class:`Watcher`."""
+        """The time from the launch of each kernel to its return, in each of some runs."""
         for _ in range(WARM_UP_CALLS):
             run()
         return tuple(self._watched(run) for _ in range(count))

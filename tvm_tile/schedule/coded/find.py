@@ -133,7 +133,7 @@ def _zeros(form: TensorFormat) -> tuple[str, ...]:
 
 
 def _is_matrix(found: ProductMatch, name: str) -> bool:
-    """Whether it is a plain product of rows with a whole matrix, both contiguous along the sum."""
+    """Whether a match is a plain product of rows with a whole matrix, contiguous along the sum."""
     product, right = found.product, found.product.right
     if product.batch or product.steps or right.tensor.name != name:
         return False

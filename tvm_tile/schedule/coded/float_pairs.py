@@ -24,16 +24,16 @@ class _FloatPairs:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return self.code.bits
 
     @property
     def apart(self) -> int:
-        """As of :class:`~tvm_tile.schedule.coded.pairs.Pairs`: those of a byte are neighbours."""
+        """How far apart the two codes of a pair are: half a word, or neighbours if of 8 bits."""
         return WORD // self.bits // 2 if self.bits < _BYTE else 1
 
     def constants(self, table: Any | None) -> Sequence[Any]:
-        """None."""
+        """No words: decoding takes no table."""
         assert table is None
         return ()
 
@@ -55,7 +55,7 @@ class NibblePairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """To shift twice, once of the last pair, to put bits together twice, to multiply."""
+        """Instructions to shift (twice, the last pair once), put bits together twice, multiply."""
         return 4.75
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
@@ -75,7 +75,7 @@ class UpperBytePairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """To choose bytes."""
+        """One instruction, which chooses bytes."""
         return 1
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
@@ -95,7 +95,7 @@ class SevenBitPairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """To choose bytes, to shift, to put bits together thrice, to add, to multiply."""
+        """Instructions to choose bytes, shift, put bits together thrice, add and multiply."""
         return 7
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
@@ -118,7 +118,7 @@ class WideBytePairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """To choose bytes, to shift, to put bits together four times, to add, to multiply twice."""
+        """Instructions to choose bytes, shift, put bits together (four), add, multiply (two)."""
         return 9
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:

@@ -67,12 +67,12 @@ class Fragments:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return self.code.bits
 
     @property
     def instructions(self) -> int:
-        """That a pair takes: to choose bytes, to put bits together, to multiply and add.
+        """Instructions for a pair: to choose bytes, to put bits together, to multiply and add.
 
         Some have bits to move.
         """

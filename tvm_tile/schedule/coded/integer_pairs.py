@@ -43,7 +43,7 @@ class _Integers:
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return self.code.bits
 
     @property
@@ -52,7 +52,7 @@ class _Integers:
         return 1 << (self.bits - 1) if self.code.is_signed else 0
 
     def constants(self, table: Any | None) -> Sequence[Any]:
-        """None."""
+        """No words: decoding takes no table."""
         assert table is None
         return ()
 
@@ -69,7 +69,7 @@ class IntegerPairs(_Integers):
 
     @property
     def apart(self) -> int:
-        """As of :class:`~tvm_tile.schedule.coded.pairs.Pairs`."""
+        """How far apart the two codes of a pair are: half a word."""
         return WORD // self.bits // 2
 
     @property
@@ -79,7 +79,7 @@ class IntegerPairs(_Integers):
 
     @property
     def instructions(self) -> float:
-        """To shift now and then, to put bits together, to subtract."""
+        """Instructions to shift now and then, to put bits together and to subtract."""
         return 2 + (self.apart // self.places - 1) / self.apart
 
     def subtracted(self, zero: Any | None) -> Sequence[Any]:
@@ -124,12 +124,12 @@ class BytePairs(_Integers):
 
     @property
     def apart(self) -> int:
-        """As of :class:`~tvm_tile.schedule.coded.pairs.Pairs`."""
+        """How far apart the two codes of a pair are: they are neighbours."""
         return 1
 
     @property
     def instructions(self) -> float:
-        """To choose bytes, to subtract; to turn the signs of two pairs."""
+        """Instructions to choose bytes and subtract, and to turn the signs of two pairs, if any."""
         return 2.5 if self.code.is_signed else 2
 
     def subtracted(self, zero: Any | None) -> Sequence[Any]:
@@ -156,12 +156,12 @@ class SignedBytePairs(_Integers):
 
     @property
     def apart(self) -> int:
-        """As of :class:`~tvm_tile.schedule.coded.pairs.Pairs`."""
+        """How far apart the two codes of a pair are: they are neighbours."""
         return 1
 
     @property
     def instructions(self) -> float:
-        """To choose bytes, to take bits twice, to subtract."""
+        """Instructions to choose bytes, to take bits twice and to subtract."""
         return 4
 
     def subtracted(self, zero: Any | None) -> Sequence[Any]:

@@ -77,7 +77,7 @@ class _Kernel:
 
     @property
     def steps(self) -> int:
-        """Of the sum, of all parts."""
+        """Steps of the sum, those of all its parts together."""
         return self.found.sizes.depth // self.tile.step
 
     @property

@@ -67,7 +67,7 @@ class Loads:
 
     @property
     def rows(self) -> list[Any]:
-        """Of the matrix, those whose codes a thread has: two of each of its strips."""
+        """Rows of the matrix whose codes a thread has: two of each of its strips."""
         first = self.row + self.lane[0]
         own = [place * (ROWS // 2) for place in range(2 * self.tile.stacked)]
         if self.tile.strips > 1:
@@ -186,7 +186,7 @@ def begin_loads(
 
 
 def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:
-    """Load so many words that nobody loads again: they take no place in the first-level cache."""
+    """Load ``count`` words that nobody loads again: they take no place in the first-level cache."""
     own = [into[first + place] for place in range(count)]
     vector = f".v{count}" if count > 1 else ""
     name = f"ld.global.nc.L1::no_allocate.L2::{_AHEAD}B{vector}.u32"
@@ -194,7 +194,7 @@ def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:
 
 
 def _copy(source: Any, at: Any, into: Any, first: int, count: int) -> None:
-    """Load so many words, four at once."""
+    """Load ``count`` words, four at once."""
     each = min(_WIDEST, count)
     for begin in range(0, count, each):
         with ib.vectorized(each) as v:

@@ -29,7 +29,7 @@ class Pairs(Protocol):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
 
     @property
     def apart(self) -> int:
@@ -40,7 +40,7 @@ class Pairs(Protocol):
 
     @property
     def instructions(self) -> float:
-        """That a pair takes."""
+        """Instructions that decoding one pair takes, on average."""
 
     def constants(self, table: Any | None) -> Sequence[Any]:
         """Words that :meth:`decode` takes for all codes, made once; of the table, if any."""

@@ -38,7 +38,7 @@ def schedule_coded(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice]:
-    """Those of the kernel for many vectors, whose weights are the format's to the last bit."""
+    """Choices of the kernel for many vectors, whose weights are the format's to the last bit."""
     product, form = found.found.product, found.form
     fragments = fragments_of(form.code, form.dtype)
     is_scaled_once = len(found.scales) == 1

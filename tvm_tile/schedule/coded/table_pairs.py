@@ -37,12 +37,12 @@ class TablePairs:
 
     @property
     def apart(self) -> int:
-        """As of :class:`~tvm_tile.schedule.coded.pairs.Pairs`."""
+        """How far apart the two codes of a pair are: two in the table of 4, else neighbours."""
         return _NIBBLE // self.bits
 
     @property
     def instructions(self) -> float:
-        """To look up and to put bytes together; to make numbers of bytes of a word."""
+        """Instructions to look up, to put bytes together, and to make numbers of a word's bytes."""
         return 5.25 if self.bits == _NIBBLE else 2.625
 
     def constants(self, table: Any | None) -> Sequence[Any]:
@@ -63,7 +63,7 @@ class TablePairs:
         return ()
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """``table[code]``."""
+        """Decode the pairs of a word: each code becomes its entry of the table."""
         low, high, uppers = registers(3)
         half = len(operands) // 2
         for turn in range(self.apart):

@@ -50,12 +50,12 @@ class CodedWarpgroups:
 
     @property
     def dtype(self) -> str:
-        """Of what is multiplied."""
+        """Element type of what is multiplied."""
         return str(self.found.form.dtype)
 
     @property
     def step_dtype(self) -> str:
-        """To which a scaled number is rounded first."""
+        """Element type that a scaled number is rounded to first."""
         return self.found.scales[0][0].dtype
 
     @property

@@ -24,14 +24,14 @@ def word(value: int) -> Any:
 
 
 def moved(value: Any, up: int) -> Any:
-    """A word with its bits so many places higher, or lower."""
+    """A word with its bits ``up`` places higher, or lower if that is negative."""
     if up == 0:
         return value
     return value << word(up) if up > 0 else value >> word(-up)
 
 
 def registers(count: int) -> list[Any]:
-    """So many words of a thread."""
+    """Allocate words in registers of a thread."""
     buffer = ib.alloc_buffer((count,), "uint32", scope="local")
     return [buffer[place] for place in range(count)]
 

@@ -49,7 +49,7 @@ class Workers(Threads, Protocol):
     """Threads in workers that know of each other."""
 
     def sync(self) -> None:
-        """The same for all threads of a worker."""
+        """Wait until all threads of a worker have come here and see what was written."""
         ...
 
     def any(self, condition: Any) -> Any:
@@ -62,25 +62,25 @@ class Workers(Threads, Protocol):
 
 
 class Warps(ThreadLevel):
-    """Workers that are warps of NVIDIA's: as ``Workers`` says."""
+    """Workers that are warps of NVIDIA's GPUs."""
 
     def sync(self) -> None:
-        """As ``Workers`` says."""
+        """Wait for all lanes of the warp."""
         ib.evaluate(T.cuda.warp_sync())
 
     def any(self, condition: Any) -> Any:
-        """As ``Workers`` says."""
+        """Whether a condition holds for any lane, by a vote of the warp."""
         asked = tirx.Cast("int32", condition)
         return ib.Bind(T.cuda.any_sync(T.uint32(_ALL_LANES), asked)) != 0
 
     def reduce(self, values: Any, op: str, lane: Any) -> None:
-        """As ``Workers`` says."""
+        """Combine each of some registers over the lanes, by shuffles."""
         for number in range(int(values.ty.shape[0])):
             ib.buffer_store(values, T.cuda.warp_reduce(values[number], op), [number])
 
 
 class Blocks(BoundLoops):
-    """Workers that are blocks, in what TVM writes in OpenCL, too: as ``Workers`` says."""
+    """Workers that are blocks, in loops that TVM writes in OpenCL, too."""
 
     def __init__(self, device: Device, tile: DecodeTile) -> None:
         super().__init__(device, tile.shared_bytes)
@@ -88,7 +88,7 @@ class Blocks(BoundLoops):
 
     @contextmanager
     def launch(self, grid: int, block_size: int, cluster: int = 1) -> Iterator[Numbers]:
-        """As ``Workers`` says."""
+        """A frame for the kernel, in which blocks also have memory for what workers exchange."""
         with super().launch(grid, block_size, cluster) as numbers:
             size = self._lanes * self._rows
             self._known = ib.alloc_buffer((size,), "float32", scope=self._scope)
@@ -98,11 +98,11 @@ class Blocks(BoundLoops):
             yield numbers
 
     def sync(self) -> None:
-        """As ``Workers`` says."""
+        """Wait for all threads of the block, which is the worker."""
         self.meet()
 
     def any(self, condition: Any) -> Any:
-        """As ``Workers`` says."""
+        """Whether a condition holds for any thread, through shared memory."""
         found = self._found
         ib.buffer_store(self._flags, tirx.Cast("int32", condition), [self._thread])
         self.meet()
@@ -113,7 +113,7 @@ class Blocks(BoundLoops):
         return found[0] != 0
 
     def reduce(self, values: Any, op: str, lane: Any) -> None:
-        """As ``Workers`` says."""
+        """Combine each of some registers over the threads, through shared memory."""
         lanes, rows = self._lanes, int(values.ty.shape[0])
         with ib.unroll(rows) as number:
             ib.buffer_store(self._known, values[number], [number * lanes + lane])
@@ -128,5 +128,5 @@ class Blocks(BoundLoops):
 
 
 def registers(size: int, dtype: str = "float32") -> Any:
-    """So many of a thread's."""
+    """Allocate a buffer in registers of a thread."""
     return ib.alloc_buffer((size,), dtype, scope="local")

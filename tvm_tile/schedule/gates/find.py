@@ -120,7 +120,7 @@ def _factors(block: SBlock, params: Sequence[Any]) -> Factors | None:
 
 
 def _is_at(operator: Operator, indices: Sequence[AffineIndex], axes: Sequence[Axis]) -> bool:
-    """Whether these are the indices; those of axes of one element are 0 in any spelling."""
+    """Whether indices are those of the axes; of axes of one element any index is."""
     if len(indices) != len(axes):
         return False
     long = {axis.name for axis in operator.axes if axis.extent > 1}
@@ -145,7 +145,7 @@ def _shape(spatial: Sequence[SBlock], params: Sequence[Any]) -> tuple[int, int] 
 
 
 def _gates(products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traffic: int) -> Gates:
-    """As tiles are chosen for."""
+    """The products of a cell, its sizes and its work, as tiles are chosen for them."""
     counts = [sum(own.product == number for own in cell.sums) for number in range(len(products))]
     sizes = {"float32": 4, "float16": 2, "bfloat16": 2}
     parts = tuple(

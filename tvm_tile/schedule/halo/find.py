@@ -131,7 +131,7 @@ class _Finder:
         return read_step(readers[0], made) if len(readers) == 1 else None
 
     def _is_plain(self, product: Product, given: int) -> bool:
-        """Whether it has one axis of columns, nothing but the depth to sum, no batch.
+        """Whether a product has one axis of columns, nothing but the depth to sum, no batch.
 
         Its right operand, and its left one where ``given`` is 2, must be parameters.
         """
@@ -139,7 +139,7 @@ class _Finder:
         return is_simple and self._are_given(*(product.right, product.left)[:given])
 
     def _are_given(self, *operands: Operand | Access) -> bool:
-        """Whether they are parameters."""
+        """Whether operands are parameters of the function."""
         names = {str(param.name) for param in self.params}
         return all(operand.tensor.name in names for operand in operands)
 

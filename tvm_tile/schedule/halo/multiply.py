@@ -32,7 +32,7 @@ class Sums:
     """A warp's sums of rows by columns, and the fragments that they are made of."""
 
     def __init__(self, block: Block, rows: int, columns: int) -> None:
-        """So many of 16 rows, and of 16 columns."""
+        """Allocate registers for sums of ``16 * rows`` rows by ``16 * columns`` columns."""
         self._block, self._rows, self._columns = block, rows, columns
         self.count = rows * columns * 2 * _REGISTERS
         self.registers = ib.alloc_buffer((self.count,), "float32", scope="local")

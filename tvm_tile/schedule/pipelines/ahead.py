@@ -48,7 +48,7 @@ class Ahead(Pipeline):
     def begin_fragments(
         self, laid: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool
     ) -> Fragments:
-        """As ``Pipeline`` says."""
+        """A warp's fragments of one operand, to be loaded by ldmatrix."""
         return begin_fragments(laid, rows, lane, is_right=is_right)
 
     def _first_byte(self, chunk: Any) -> Any:
@@ -78,7 +78,7 @@ class Ahead(Pipeline):
             fragments.load(self.memory, first, step)
 
     def sum_up(self) -> None:
-        """As ``Pipeline`` says."""
+        """Write the loop over chunks, each multiplied while copies bring later ones."""
         ahead, steps = self.tile.stages - 1, self.tile.depth // FRAGMENT
         dtype = self.product.left.tensor.dtype
         with ib.serial(ahead) as chunk:

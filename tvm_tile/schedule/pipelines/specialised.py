@@ -113,7 +113,7 @@ class PersistentBlock:
             body(self._origin(ib.Bind(start + turn * step), counts))
 
     def own_chunks(self) -> tuple[Any, Any]:
-        """The first of the block's chunks of a tile's sum, and how many there are."""
+        """Number of the first of the block's chunks of a tile's sum, and how many there are."""
         tile, each = self.tile, self.tile.chunks_each
         if tile.splits == 1:
             return 0, each

@@ -42,7 +42,7 @@ class ThroughRegisters(Pipeline):
     def begin_fragments(
         self, laid: Panel, rows: tuple[Any, int], lane: Any, *, is_right: bool
     ) -> Fragments:
-        """As ``Pipeline`` says."""
+        """A wave's fragments of one operand, to be loaded from its panel."""
         return begin_fragments(laid, self.tile.unit.layout, rows, lane)
 
     def _first_unit(self, chunk: Any) -> Any:
@@ -80,7 +80,7 @@ class ThroughRegisters(Pipeline):
         ib.evaluate(T.call_extern("void", name))
 
     def sum_up(self) -> None:
-        """As ``Pipeline`` says."""
+        """Write the loop over chunks, each multiplied while loads bring the next one."""
         last = self.count - 1
         self._fetch(tirx.const(0))
         self._settle(tirx.const(0))

@@ -57,7 +57,7 @@ class Epilogue:
         return [dataclasses.replace(self.element, value=index) for index in self.indices]
 
     def keeps_together(self, column: str, count: int) -> bool:
-        """Whether the first so many sums along an axis are stored side by side."""
+        """Whether the first ``count`` sums along an axis are stored side by side."""
         moved = {v: index.coefficient(column) for v, index in self.element.axes.items()}
         first, last = (self._offset(moved, number) for number in (0, count - 1))
         is_single = not any(moved.values())

@@ -139,7 +139,7 @@ def is_sum_of_products(block: SBlock) -> bool:
 
 
 def _is_factor(factor: Any, sum_dtype: str) -> bool:
-    """Whether it is a load, perhaps cast to a wider dtype, of what the instructions sum up so."""
+    """Whether a factor is a load, perhaps widened, of what the instructions sum up so."""
     load = factor.value if isinstance(factor, tirx.Cast) else factor
     if not isinstance(load, ir.TensorLoad):
         return False

@@ -119,7 +119,7 @@ def _count_parts(extent: int, limit: Any, size: int) -> Any:
 
 
 def count_rows(operand: Operand, size: int, limits: Limits) -> list[Any]:
-    """As :func:`~tvm_tile.tile.warp_tile.tile_counts` says, in a call."""
+    """Tiles of rows along each free axis in a call; one number where these are walked as one."""
     if operand.is_depth_major:
         whole = math.prod(axis.extent for axis in operand.free)
         return [_count_parts(whole, count_all(operand.free, limits), size)]

@@ -40,7 +40,7 @@ def unpadded(read: Access, producer: SBlock) -> Access | None:
 
 
 def _pads_with_zeros(producer: SBlock) -> bool:
-    """Whether it stores an element wherever there is one, and zero everywhere else."""
+    """Whether a block stores an element wherever there is one, and zero everywhere else."""
     value = producer.body.value
     if not is_choice(value):
         return False

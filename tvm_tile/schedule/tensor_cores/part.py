@@ -92,7 +92,7 @@ def find_part(
 
 
 def shares(count: int, thread: Any, threads: int) -> Iterator[tuple[Any, list[Any]]]:
-    """A thread's share of so many items: each one's number, and what must hold for it to be one.
+    """A thread's share of ``count`` items: their numbers, and what must hold for each to be one.
 
     Args:
         count: items.

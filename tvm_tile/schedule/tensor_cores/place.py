@@ -64,11 +64,11 @@ class Boxed:
     size: int
 
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
-        """As :class:`Side` says."""
+        """Values of the free axes at a position of the box; conditions for them to be any."""
         return place_in(self.operand, self.box, self.size, position, origin)
 
     def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
-        """As :class:`Side` says."""
+        """Values of the free axes at a position of the box, each at most its last one."""
         place, _ = self.at(position, origin)
         last = {axis.name: axis.extent - 1 for axis in self.operand.free}
         if self.operand.free:
@@ -79,7 +79,7 @@ class Boxed:
         return inside
 
     def keeps_together(self, count: int) -> bool:
-        """As :class:`Side` says."""
+        """Whether the side has one axis, whose extents in tensor and tile ``count`` divides."""
         free = self.operand.free
         return len(free) == 1 and free[0].extent % count == 0 and self.box[0] % count == 0
 
@@ -99,20 +99,20 @@ class Flat:
     first: Any
 
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
-        """As :class:`Side` says; ``first`` is the origin."""
+        """Values of the axes at a position from ``first`` on; conditions for them to be any."""
         extents = [axis.extent for axis in self.axes]
         number = self.first + position
         fits = [number < math.prod(extents)] if math.prod(extents) % self.size else []
         return dict(digits(number, self.axes, extents)), fits
 
     def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
-        """As :class:`Side` says."""
+        """Values of the axes at a position from ``first`` on, or at the last one there is."""
         extents = [axis.extent for axis in self.axes]
         first = ib.min(self.first + position, math.prod(extents) - count)
         return dict(digits(first + number, self.axes, extents))
 
     def keeps_together(self, count: int) -> bool:
-        """As :class:`Side` says."""
+        """Whether ``count`` divides the extent of the last axis."""
         return bool(self.axes) and self.axes[-1].extent % count == 0
 
 

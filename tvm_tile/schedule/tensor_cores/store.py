@@ -98,7 +98,7 @@ class SumStore:
         lane: Any,
         at: Callable[[Any, Any], list[Any]],
     ) -> None:
-        """Put a thread's sums of so many columns into memory.
+        """Put a thread's sums of ``columns`` columns into memory.
 
         Args:
             sums: its registers.
@@ -150,7 +150,7 @@ class SumStore:
         place: Place,
         guard: Guard | None = None,
     ) -> None:
-        """Store so many neighbours: four, two or one.
+        """Store ``count`` neighbours: four, two or one.
 
         Args:
             count: how many.
@@ -219,7 +219,7 @@ class SumStore:
         return self.epilogue.at({**place, **columns}, total, self.buffers)
 
     def _is_aligned(self, count: int) -> bool:
-        """Whether so many neighbours are all in the output or all out of it, and lie aligned."""
+        """Whether ``count`` neighbours are all in the output or all out of it, and lie aligned."""
         is_bool = str(self._output.ty.dtype) == "bool"  # of which TVM writes two bytes an element
         return not is_bool and self.columns.keeps_together(count)
 

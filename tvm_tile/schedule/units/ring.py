@@ -52,7 +52,7 @@ def make_ring(
 
 
 def _barriers(count: int, thread: Any, *arriving: int) -> list[Any]:
-    """So many barriers for each number of those who arrive at one; the first thread makes them."""
+    """Have the first thread make ``count`` barriers for each number of arriving threads."""
     found = [ib.alloc_buffer((count,), "uint64", scope="shared", align=8) for _ in arriving]
     with ib.If(thread == 0), ib.Then(), ib.unroll(count) as place:
         for own, number in zip(found, arriving, strict=True):
@@ -132,7 +132,7 @@ class Round:
         return self._state[1]
 
     def skip(self, count: int) -> None:
-        """Go on by so many stages."""
+        """Go on by ``count`` stages."""
         passed = ib.Bind(self.stage + count)
         ib.buffer_store(self._state, passed % self._stages, [0])
         ib.buffer_store(self._state, self.parity ^ (passed // self._stages % 2), [1])
@@ -163,7 +163,7 @@ class Turn(Round):
         return tirx.Cast("uint64", self.stage * (self._ring.stage_bytes // 16))
 
     def pointer(self, offset: int) -> Any:
-        """To a byte of the stage."""
+        """Pointer to a byte of the stage."""
         return self._ring.data.ptr_to([self.stage * self._ring.stage_bytes + offset])
 
     def wait_until_full(self) -> None:
@@ -176,7 +176,7 @@ class Turn(Round):
         ib.evaluate(T.cuda.mbarrier_wait(empty, self.parity ^ 1))
 
     def expect(self, size: int) -> None:
-        """Have the stage be full only when so many bytes have been copied, for one who fills it."""
+        """Have the stage be full only when ``size`` bytes were copied, for one who fills it."""
         ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(self.full, T.uint32(size)))
 
     def release(self, stage: Any, speaks: Any) -> None:

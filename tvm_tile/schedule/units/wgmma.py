@@ -77,7 +77,7 @@ def group(*registers: Any) -> Iterator[None]:
 
 
 def wait(running: int, *registers: Any) -> None:
-    """Wait until at most so many groups run; others have then written these registers."""
+    """Wait until at most ``running`` groups run; others have then written these registers."""
     ib.evaluate(T.ptx.wgmma.wait_group.sync.aligned(running))
     _keep(registers)
 

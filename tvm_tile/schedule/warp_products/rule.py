@@ -39,7 +39,7 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
 
 
 def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
-    """As :func:`~tvm_tile.schedule.tensor_cores.over_extents.times_over` says, of a function."""
+    """What an mma tile of a function takes in some calls; ``None`` if there is no such tile."""
     found = _find(task, mma_dtypes(task.device))
     return times_over(found, task.device, construct_mma, shorter_seconds, tile, points)
 

@@ -207,6 +207,6 @@ def _keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> 
 
 
 def _first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:
-    """The first, in the tile, of the 16 rows that a warp holds of an instruction's 64."""
+    """Number in the tile of the first of the 16 rows that a warp has of an instruction's 64."""
     group = 0 if tile.alternates else warp // 4
     return (group * tile.instructions + instruction) * 64 + warp % 4 * CORNER_ROWS

@@ -41,7 +41,7 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
 
 
 def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
-    """As :func:`~tvm_tile.schedule.tensor_cores.over_extents.times_over` says, of a function."""
+    """What a wgmma tile of a function takes in some calls; ``None`` if there is no such tile."""
     found = _find(task)
     return times_over(found, task.device, construct_warpgroup, shorter_seconds, tile, points)
 
