@@ -91,7 +91,7 @@ class _HeldByCores:
         self._others = ib.alloc_buffer((tile.across,), "float32", scope="local")
 
     def row(self, number: int) -> Any:
-        """As ``Held`` says."""
+        """The place of one of the thread's rows: the thread's rows are ``down`` apart."""
         return number * self._tile.down + self._down
 
     def key(self, number: Any) -> Any:
@@ -99,19 +99,19 @@ class _HeldByCores:
         return number * self._tile.across + self._across
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:
-        """As ``Held`` says."""
+        """Register, row and key of each score: row by row for each key."""
         with ib.unroll(self._tile.thread_keys) as number:
             for row in range(self.rows):
                 yield row * self._tile.thread_keys + number, row, self.key(number)
 
     def totals(self) -> Iterator[tuple[Any, int]]:
-        """As ``Held`` says."""
+        """Register and row of each sum: row by row for each column."""
         with ib.unroll(self._tile.thread_columns) as number:
             for row in range(self.rows):
                 yield row * self._tile.thread_columns + number, row
 
     def exchange(self, values: Any, op: str) -> Iterator[int]:
-        """As ``Held`` says: all threads of the block wait."""
+        """Combine one value a row through shared memory; all threads of the block wait."""
         across, combine = self._tile.across, _COMBINE[op]
         for row in range(self.rows):
             at = self._known.at(self.row(row), self._across)
@@ -132,7 +132,7 @@ class _HeldByCores:
 
 
 class _Cores:
-    """As :class:`~tvm_tile.schedule.attention.kernel.Unit` says."""
+    """Attention on CUDA cores: operands in shared memory, a thread's part of them in registers."""
 
     has_small_scores = False  # they are as large as float32's
 
@@ -173,7 +173,7 @@ class _Cores:
         self.held = _HeldByCores(tile, threads, known, self._down, self._across)
 
     def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
-        """As ``Unit`` says: queries are copied at once, others when they are waited for."""
+        """Copy queries at once; keys and values are copied when they are waited for."""
         if which == QUERIES:
             first, tile = self._found.chain.first, self._tile
             (axis,) = first.left.free
@@ -181,7 +181,7 @@ class _Cores:
             self._copy(first.left, self._queries, rows, depth, place)
 
     def wait(self, which: int, place: Place) -> None:
-        """As ``Unit`` says."""
+        """Copy a tile of keys or values to shared memory, and wait for all threads."""
         chain, tile = self._found.chain, self._tile
         keys = (chain.keys, tile.keys)
         if which == KEYS:
@@ -193,7 +193,7 @@ class _Cores:
         self._threads.meet()
 
     def score(self) -> None:
-        """As ``Unit`` says."""
+        """Compute a tile of scores by multiply-adds of vectors along the depth."""
         tile, held = self._tile, self.held
         keys = tile.thread_keys
         with ib.unroll(held.rows * keys) as i:
@@ -211,13 +211,13 @@ class _Cores:
                     ib.buffer_store(held.scores, held.scores[at] + product, [at])
 
     def hand_over(self) -> None:
-        """As ``Unit`` says."""
+        """Write the weights to shared memory, where all threads of the block find them."""
         for i, row, key in self.held.elements():
             at = self._weights.at(self.held.row(row), key)
             ib.buffer_store(self._weights.data, self.held.scores[i], at)
 
     def add(self) -> None:
-        """As ``Unit`` says."""
+        """Add the weighted values of a tile of keys to the thread's sums."""
         tile, held = self._tile, self.held
         columns, vector = tile.thread_columns, tile.column_vector
         left, right = _registers(held.rows * VECTOR), _registers(columns)
@@ -233,7 +233,7 @@ class _Cores:
                     ib.buffer_store(held.sums, held.sums[at] + product, [at])
 
     def store(self) -> None:
-        """As ``Unit`` says."""
+        """Store what the epilogue makes of the thread's sums, a vector of columns at a time."""
         tile, held, epilogue = self._tile, self.held, self._found.epilogue
         second = self._found.chain.second
         (column,) = second.right.free

@@ -150,7 +150,7 @@ class AttentionMatch:
     limits: Limits = field(default_factory=dict)
 
     def in_registers(self) -> AttentionMatch:
-        """The same, what a call has of axes being in registers of the kernel that is written."""
+        """The match with what a call has of axes put into registers of the kernel being written."""
         keys = None if self.keys is None else in_register(self.keys)
         return dataclasses.replace(self, keys=keys, limits=bound_limits(self.limits))
 

@@ -41,12 +41,12 @@ class _Weights:
     count: int = 1
 
     def of(self, step: int, number: int) -> list[Any]:
-        """As :class:`~tvm_tile.schedule.units.mma.Loaded` says."""
+        """Four registers of packed weights, the fragment of the depth ``16 * step``."""
         return [self.packed[step * _REGISTERS + i] for i in range(_REGISTERS)]
 
 
 class _MmaWarps(Warps):
-    """As :class:`~tvm_tile.schedule.attention.kernel.Unit` says."""
+    """Attention by mma: operands come by asynchronous copies."""
 
     scope = "shared.dyn"
 
@@ -86,7 +86,7 @@ class _MmaWarps(Warps):
         self._pack = held.pack
 
     def bring(self, which: int, place: Place) -> None:
-        """As ``Warps`` says; what is too narrow for cp.async is copied at once."""
+        """Begin asynchronous copies of an operand's tile; what is too narrow is copied at once."""
         chunks, threads = self.chunks(which, place), (self.thread, self.tile.block_size)
         name = chunks.product.depth.name
         copies = begin_copies(chunks, self._slabs[which], self._sources[which], threads)
@@ -94,15 +94,15 @@ class _MmaWarps(Warps):
         copies.settle(self._words, tirx.const(0))
 
     def wait(self, which: int, place: Place) -> None:
-        """As ``Unit`` says."""
+        """Wait for all asynchronous copies, and for all threads."""
         ib.evaluate(T.ptx["cp.async.wait_all"]())
         ib.evaluate(T.cuda.cta_sync())
 
     def multiply(self, sums: Any, which: int, step: int) -> None:
-        """As ``Warps`` says."""
+        """Multiply the fragments of a step by mma, and add the products to ``sums``."""
         dtype = self.found.chain.first.left.tensor.dtype
         multiply(dtype, sums, (self._left[which], self.fragments[which]), step)
 
     def hand_over(self) -> None:
-        """As ``Unit`` says."""
+        """Pack the weights as the left operand of the second product, in registers."""
         self._pack(self.found.chain.second.right.tensor.dtype)

@@ -158,7 +158,7 @@ class Weighing:
 
 
 class RunningSoftmax(Weighing):
-    """The same, where weights are the softmax of a row's scores.
+    """The weighing whose weights are the softmax of a row's scores.
 
     It keeps the maximum so far and the sum of what is weighed by it. When the maximum grows,
     what has been added up is scaled: ``exp(x - m) == exp(x - m') * exp(m' - m)``.

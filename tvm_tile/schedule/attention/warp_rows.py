@@ -43,25 +43,25 @@ class WarpRows:
         self._key = ib.Bind(lane % _ROW_THREADS * 2)
 
     def row(self, number: int) -> Any:
-        """As ``Held`` says."""
+        """The place of one of the thread's two rows, which are 8 apart."""
         return self._row + number * 8
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:
-        """As ``Held`` says."""
+        """Register, row and key of each score: of eight keys the thread has two neighbours."""
         with ib.unroll(self.keys // 8) as octet:
             for row in range(2):
                 for v in range(2):
                     yield octet * 4 + row * 2 + v, row, octet * 8 + self._key + v
 
     def totals(self) -> Iterator[tuple[Any, int]]:
-        """As ``Held`` says."""
+        """Register and row of each sum: of eight columns the thread has two neighbours."""
         with ib.unroll(self._columns // 8) as octet:
             for row in range(2):
                 for v in range(2):
                     yield octet * 4 + row * 2 + v, row
 
     def exchange(self, values: Any, op: str) -> Iterator[int]:
-        """As ``Held`` says: all threads of a warp exchange, whatever choice lies behind."""
+        """Combine one value a row by shuffles, which all threads of a warp take part in."""
         for row in range(2):
             value = T.cuda.warp_reduce(values[row], op, width=_ROW_THREADS)
             ib.buffer_store(values, value, [row])

@@ -73,7 +73,7 @@ class Warps(ABC):
 
     @abstractmethod
     def wait(self, which: int, place: Place) -> None:
-        """As ``Unit`` says."""
+        """Wait until all threads may read an operand's tile."""
 
     @abstractmethod
     def multiply(self, sums: Any, which: int, step: int) -> None:
@@ -86,7 +86,7 @@ class Warps(ABC):
         """
 
     def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
-        """As ``Unit`` says."""
+        """Begin to bring an operand's tile, if all conditions hold."""
         with when(conditions):
             self.bring(which, place)
 
@@ -109,7 +109,7 @@ class Warps(ABC):
         return ((first, first.left), (first, first.right), (second, second.right))[which]
 
     def score(self) -> None:
-        """As ``Unit`` says."""
+        """Compute a tile of scores, queries by keys, step by step of the depth."""
         tile, nothing = self.tile, tirx.const(0)
         with ib.unroll(tile.warp_rows * tile.keys // tile.unit.warp) as i:
             ib.buffer_store(self.held.scores, tirx.const(0.0, "float32"), [i])
@@ -119,13 +119,13 @@ class Warps(ABC):
             self.multiply(self.held.scores, KEYS, step)
 
     def add(self) -> None:
-        """As ``Unit`` says."""
+        """Add the products of weights and values, step by step of the keys."""
         for step in range(self.tile.keys // self.tile.unit.depth):
             self.fragments[VALUES].load(self.memory, tirx.const(0), step)
             self.multiply(self.held.sums, VALUES, step)
 
     def store(self) -> None:
-        """As ``Unit`` says."""
+        """Store what the epilogue makes of the sums, strip by strip through shared memory."""
         tile, second = self.tile, self.found.chain.second
         if tile.reaches_values:
             ib.evaluate(T.cuda.cta_sync())

@@ -54,24 +54,24 @@ class WaveRows:
         return self.rows
 
     def row(self, number: int) -> Any:
-        """As ``Held`` says."""
+        """The place of one of the lane's rows, which are a matrix instruction's size apart."""
         return self._row + number * self._layout.size
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:
-        """As ``Held`` says."""
+        """Register, row and key of each score: row by row for each key."""
         with ib.unroll(self._scores) as i:
             for row in range(self.rows):
                 key = self._layout.neighbour(self._lane, i)
                 yield row * self._scores + i, row, key
 
     def totals(self) -> Iterator[tuple[Any, int]]:
-        """As ``Held`` says."""
+        """Register and row of each sum: row by row for each column."""
         with ib.unroll(self._sums) as i:
             for row in range(self.rows):
                 yield row * self._sums + i, row
 
     def exchange(self, values: Any, op: str) -> Iterator[int]:
-        """As ``Held`` says: all lanes of a wave exchange, whatever choice lies behind."""
+        """Combine one value a row by shuffles, which all lanes of a wave take part in."""
         combine, layout = _COMBINE[op], self._layout
         for row in range(self.rows):
             distance = layout.size
@@ -99,7 +99,7 @@ class WaveRows:
                 ib.evaluate(T.call_extern("void", "with_other_half", self._packed.ptr_to([first])))
 
     def of(self, step: int, number: int, instruction: int) -> Any:
-        """As :class:`~tvm_tile.schedule.units.matrix_cores.Loaded` says."""
+        """Pointer to the packed weights that one of a step's instructions takes."""
         layout = self._layout
         units = number * self._scores * layout.copies // UNIT + step * layout.units
         return self._packed.ptr_to([units * UNIT + instruction * layout.held])

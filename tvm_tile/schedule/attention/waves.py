@@ -35,7 +35,7 @@ def write_with_waves(
 
 
 class _Waves(Warps):
-    """As :class:`~tvm_tile.schedule.attention.kernel.Unit` says."""
+    """Attention by AMD's matrix cores: operands come through registers."""
 
     scope = "shared"
 
@@ -77,7 +77,7 @@ class _Waves(Warps):
         self._pack = held.pack
 
     def bring(self, which: int, place: Place) -> None:
-        """As ``Warps`` says; queries, which nothing reads yet, are stored at once."""
+        """Load an operand's tile; queries, whose memory nothing reads yet, are stored at once."""
         chain = self.found.chain
         moved = {chain.first.depth.name: tirx.const(0)}
         if which == QUERIES:
@@ -87,15 +87,15 @@ class _Waves(Warps):
             self._copies[which].fetch({**moved, chain.keys.name: place[chain.keys.name]})
 
     def wait(self, which: int, place: Place) -> None:
-        """As ``Unit`` says."""
+        """Store what was loaded of an operand's tile, and wait for all threads."""
         self._copies[which].settle(self.memory, tirx.const(0))
         ib.evaluate(T.cuda.cta_sync())
 
     def multiply(self, sums: Any, which: int, step: int) -> None:
-        """As ``Warps`` says."""
+        """Multiply the fragments of a step by MFMA or WMMA, and add the products to ``sums``."""
         multiply(self._unit, sums, (self._left[which], self.fragments[which]), step)
         ib.evaluate(T.call_extern("void", "step_by_step"))
 
     def hand_over(self) -> None:
-        """As ``Unit`` says."""
+        """Pack the weights as the left operand of the second product, in registers."""
         self._pack()
