@@ -19,11 +19,10 @@ from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
-from tvm_tile.tile.limits import norm
+from tvm_tile.tile.limits import norm, sum_seconds
 from tvm_tile.tile.matrix_layout import layout_of
 from tvm_tile.tile.panel import Panel
 from tvm_tile.tile.product import Product
-from tvm_tile.tile.reduce import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import nameable_registers, resident_blocks
 from tvm_tile.tile.slab import UNIT_BYTES

@@ -6,11 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.limits import round_trip_seconds, sum_seconds
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.tile import Tile, ranked
@@ -80,16 +78,6 @@ def _registers(tile: ReduceTile, device: Device) -> int:
 def _memory_seconds(operator: Operator, device: Device) -> float:
     compute = operator.total_flops / device.flops("float32")
     return max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
-
-
-def sum_seconds(traffic: npt.ArrayLike, device: Device) -> npt.NDArray[np.float64]:
-    """A kernel that sums what it reads once, its launch included; ``traffic`` is in bytes."""
-    stream = np.asarray(traffic, np.float64) / device.memory(MemoryLevel.GLOBAL).bandwidth
-    return np.asarray(np.maximum(stream, _round_trip_seconds(device)) + device.launch_latency)
-
-
-def _round_trip_seconds(device: Device) -> float:
-    return device.times.reduction.round_trip_cycles / device.clock
 
 
 def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
@@ -196,7 +184,7 @@ def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTi
     share = min(1.0, tile.grid / device.multi_processor_count)
     most = device.times.reduction.lone_bandwidth
     bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, most * share)
-    stream = max(operator.traffic / bandwidth, _round_trip_seconds(device))
+    stream = max(operator.traffic / bandwidth, round_trip_seconds(device))
     compute = operator.total_flops / device.flops("float32") / share
     seconds = max(stream, compute) + device.launch_latency
     if tile.parts > 1:
