@@ -19,9 +19,9 @@ from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock
 from tvm_tile.schedule.tensor_cores import place as places
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.place import Place, place_in
-from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.warpgroup import construct_warpgroup
-from tvm_tile.tile.warpgroup_tile import WarpgroupTile
+from tvm_tile.tile.products.warpgroup import construct_warpgroup
+from tvm_tile.tile.products.warpgroup_tile import WarpgroupTile
+from tvm_tile.tile.units.product import Operand, Product, find_product
 
 H200 = find_device("nvidia/h200")
 OPERATORS = (

@@ -31,9 +31,9 @@ from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.schedule.steps import bind_loop, blocks_named, flat_loop
-from tvm_tile.tile.plain import PlainTile, construct_plain
+from tvm_tile.tile.moves.plain import PlainTile, construct_plain
+from tvm_tile.tile.moves.transpose import construct_flat
 from tvm_tile.tile.rules import ELEMENTWISE
-from tvm_tile.tile.transpose import construct_flat
 
 
 def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:

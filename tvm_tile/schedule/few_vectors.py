@@ -23,7 +23,7 @@ from tvm_tile.schedule.normalize import pads_sums
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.stacked_sums import stacked
 from tvm_tile.schedule.steps import SBlockRV, blocks_named, child_blocks, is_output, is_reduction
-from tvm_tile.tile.few_vectors import Matvec, Prologue, find_matvec, side_by_side
+from tvm_tile.tile.few_rows.few_vectors import Matvec, Prologue, find_matvec, side_by_side
 
 
 @dataclass(frozen=True, slots=True)

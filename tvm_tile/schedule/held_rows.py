@@ -43,7 +43,7 @@ from tvm_tile.schedule.steps import (
     loops_by_kind,
     replace_parts,
 )
-from tvm_tile.tile.held_rows import HeldRows, HeldTile
+from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile
 
 _DIVIDED = "float32"  # what has reciprocals
 _ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")

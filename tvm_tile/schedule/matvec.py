@@ -65,8 +65,8 @@ from tvm_tile.schedule.steps import (
     shared_scope,
     unroll_part,
 )
-from tvm_tile.tile.few_vectors import Matvec, vector_along
-from tvm_tile.tile.matvec import MatvecTile, construct_matvec
+from tvm_tile.tile.few_rows.few_vectors import Matvec, vector_along
+from tvm_tile.tile.few_rows.matvec import MatvecTile, construct_matvec
 from tvm_tile.tile.rules import MATVEC
 
 _SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory

@@ -14,8 +14,8 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator, is_choice, loads_in
 from tvm_tile.graph.tile_graph import Access, Axis, Tensor
 from tvm_tile.schedule.digits import Digits, read_digits
-from tvm_tile.tile.plain import construct_plain
-from tvm_tile.tile.transpose import Copy, Source, TransposeTile, construct_flat
+from tvm_tile.tile.moves.plain import construct_plain
+from tvm_tile.tile.moves.transpose import Copy, Source, TransposeTile, construct_flat
 
 
 @dataclass(frozen=True, slots=True)

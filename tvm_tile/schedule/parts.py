@@ -32,7 +32,7 @@ from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.guards import conjunction, realize_of, with_guards
 from tvm_tile.schedule.reduction import write_window
 from tvm_tile.schedule.steps import SBlockRV
-from tvm_tile.tile.reduce import construct_window
+from tvm_tile.tile.rows.reduce import construct_window
 from tvm_tile.tile.rtile import RProgram
 
 

@@ -39,8 +39,8 @@ from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, loops_by_kind, unroll_part
 from tvm_tile.tile.classify import is_window
-from tvm_tile.tile.plain import vector_elements
-from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
+from tvm_tile.tile.moves.plain import vector_elements
+from tvm_tile.tile.rows.reduce import ReduceTile, construct_reduction, construct_window
 from tvm_tile.tile.rules import COLUMN, ROW, WINDOW
 
 # By the forms of tiles.

@@ -33,7 +33,7 @@ from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows, turn_tensors
 from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.steps import blocks_named, replace_parts
-from tvm_tile.tile.common_axes import common_extents, find_divisions, in_order
+from tvm_tile.tile.rows.common_axes import common_extents, find_divisions, in_order
 
 Parts = Sequence[Sequence[int]]
 """Of each axis, or dimension, the extents that it is made of."""

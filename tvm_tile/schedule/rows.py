@@ -33,8 +33,8 @@ from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
 from tvm_tile.tile.classify import is_contraction
-from tvm_tile.tile.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
-from tvm_tile.tile.rows import RowTile, construct_rows
+from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
+from tvm_tile.tile.rows.rows import RowTile, construct_rows
 from tvm_tile.tile.rules import ROWS
 
 

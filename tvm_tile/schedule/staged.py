@@ -61,7 +61,7 @@ from tvm_tile.schedule.steps import (
 from tvm_tile.tile.banks import StagedLayout, staged_layouts
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.cost import elements
-from tvm_tile.tile.plain import vector_elements
+from tvm_tile.tile.moves.plain import vector_elements
 from tvm_tile.tile.rtile import RProgram
 from tvm_tile.tile.rules import Rule
 

@@ -20,7 +20,7 @@ from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.schedule.steps import launched, loop
 from tvm_tile.schedule.window_blocks import Blocks
-from tvm_tile.tile.window import Line, WindowTile
+from tvm_tile.tile.windows.window import Line, WindowTile
 
 Values = Mapping[str, Any]
 """What stands for an axis of the sum, by its name."""

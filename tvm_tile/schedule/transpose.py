@@ -11,7 +11,7 @@ Before → after, for a transpose through shared memory::
         for round:  out[v] = f(S[i, j + v]) for each v;  B[i, j:j+8] = out[0:8]
 
 Without shared memory, threads run through all outputs, and only the last line is left. Either
-way a thread divides an index once for several elements. ``tile/transpose.py`` chooses;
+way a thread divides an index once for several elements. ``tile/moves/transpose.py`` chooses;
 :mod:`tvm_tile.schedule.digits` makes the accesses affine first.
 """
 
@@ -35,8 +35,8 @@ from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.schedule.steps import blocks_named, launched, loop
 from tvm_tile.schedule.tensor_cores.place import digits, split
+from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose
 from tvm_tile.tile.rules import TRANSPOSE
-from tvm_tile.tile.transpose import TransposeTile, construct_transpose
 
 _WORD = 4  # bytes of a bank of shared memory
 _WORTHWHILE = 0.95  # of what the rule for element-wise functions takes

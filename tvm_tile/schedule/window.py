@@ -16,7 +16,7 @@ added to all outputs of the strip whose windows hold it. Before → after, for `
 
 TVM's primitives have no such skewed loop, and would give ``sums`` and ``line`` places that depend
 on the thread, so that they would not be registers. Hence ``strips.py`` writes the loops;
-``tile/strips.py`` says how long they are.
+``tile/windows/strips.py`` says how long they are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tvm_tile.schedule.strips import write_strips
 from tvm_tile.schedule.window_blocks import read_blocks, sources_of
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rules import WINDOW
-from tvm_tile.tile.strips import construct_strips
+from tvm_tile.tile.windows.strips import construct_strips
 
 
 def schedule_window(task: Task, count: int) -> Sequence[Choice]:

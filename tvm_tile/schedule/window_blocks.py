@@ -17,7 +17,7 @@ from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.padding import implies, padding_of
 from tvm_tile.schedule.steps import blocks_named
-from tvm_tile.tile.window import window_of
+from tvm_tile.tile.windows.window import window_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,5 +23,5 @@ def sum_seconds(traffic: npt.ArrayLike, device: Device) -> npt.NDArray[np.float6
 
 
 def round_trip_seconds(device: Device) -> float:
-    """The least time of a sum whose loads wait for global memory once."""
+    """The least time of a sum: a block's start, one load, and the tree of its partial sums."""
     return device.times.reduction.round_trip_cycles / device.clock

@@ -23,8 +23,8 @@ from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
-from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 from tvm_tile.tile.rules import JOINING, ROWS, Level
+from tvm_tile.tile.weld.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 
 Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
 """A function as one kernel; ``None`` where no rule takes it, of all or of these."""

@@ -38,7 +38,7 @@ from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.work import made_operations
-from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
+from tvm_tile.tile.attention.chain import Chain, connect, is_along_rows, with_axes_of
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
 _REDUCTIONS = (2, 4, 5)

@@ -37,7 +37,7 @@ from tvm_tile.schedule.attention.rows import HeldScores, begin_weighing
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.schedule.threads import Threads
-from tvm_tile.tile.rounds import WalkingTile
+from tvm_tile.tile.attention.rounds import WalkingTile
 
 QUERIES, KEYS, VALUES = range(3)  # the operands
 

@@ -19,8 +19,8 @@ from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.steps import replace_parts
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
-from tvm_tile.tile.coded import CodedProduct
-from tvm_tile.tile.product import Operand
+from tvm_tile.tile.coded.few_vectors import CodedProduct
+from tvm_tile.tile.units.product import Operand
 
 _MATRIX = 2  # dimensions
 _LOAD = 16  # bytes

@@ -13,8 +13,8 @@ from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Bl
 from tvm_tile.schedule.tensor_cores.place import Place, linear, split, value_of
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.asynchronous_copies import ask
-from tvm_tile.tile.product import Operand
-from tvm_tile.tile.slab import ELEMENT, vector_width
+from tvm_tile.tile.units.product import Operand
+from tvm_tile.tile.units.slab import ELEMENT, vector_width
 
 _UNROLLED = 16  # rounds of loads
 

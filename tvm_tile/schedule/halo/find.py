@@ -31,8 +31,8 @@ from tvm_tile.schedule.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.classify import is_contraction
-from tvm_tile.tile.halo import Halo, Row
-from tvm_tile.tile.product import Operand, Product, find_product
+from tvm_tile.tile.products.halo import Halo, Row
+from tvm_tile.tile.units.product import Operand, Product, find_product
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed, split
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.halo import WARP, HaloTile
-from tvm_tile.tile.slab import FRAGMENT
+from tvm_tile.tile.products.halo import WARP, HaloTile
+from tvm_tile.tile.units.slab import FRAGMENT
 
 
 def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:

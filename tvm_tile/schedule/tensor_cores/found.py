@@ -23,7 +23,7 @@ from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, pl
 from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
 from tvm_tile.schedule.tensor_cores.padding import unpadded
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.units.product import Product, find_product
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.units.product import Operand, Product
 
 Limits = Mapping[str, Any]
 """Name of an axis -> how many of its values a call needs, int32; of all others all."""
@@ -119,7 +119,7 @@ def _count_parts(extent: int, limit: Any, size: int) -> Any:
 
 
 def count_rows(operand: Operand, size: int, limits: Limits) -> list[Any]:
-    """As :func:`~tvm_tile.tile.warp_tile.tile_counts` says, in a call."""
+    """As :func:`~tvm_tile.tile.products.warp_tile.tile_counts` says, in a call."""
     if operand.is_depth_major:
         whole = math.prod(axis.extent for axis in operand.free)
         return [_count_parts(whole, count_all(operand.free, limits), size)]

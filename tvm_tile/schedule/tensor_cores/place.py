@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import Place as Place
 from tvm_tile.graph.expression import value_of as value_of
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.tile.product import Operand
+from tvm_tile.tile.units.product import Operand
 
 
 class Side(Protocol):
