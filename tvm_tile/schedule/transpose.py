@@ -27,14 +27,13 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tvm_tile.graph.expression import substituted
+from tvm_tile.graph.expression import digits, split, substituted
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.schedule.guards import conjunction
 from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.schedule.steps import blocks_named, launched, loop
-from tvm_tile.schedule.tensor_cores.place import digits, split
 from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose
 from tvm_tile.tile.rules import TRANSPOSE
 

@@ -41,12 +41,13 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
+from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import begin_weighing
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
-from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
+from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.schedule.units.bulk_copies import TmaChunks

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.expression import Place as Place
+from tvm_tile.graph.expression import digits, quotient, remainder
 from tvm_tile.graph.expression import value_of as value_of
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.units.product import Operand
@@ -131,43 +132,6 @@ def raster_place(index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, 
         return ib.Bind(first + remainder(rest, size)), ib.Bind(quotient(rest, size)), batch
     size = group if rows % group == 0 else ib.Bind(ib.min(rows - first, group))
     return ib.Bind(first + rest % size), ib.Bind(rest // size), batch
-
-
-def quotient(value: Any, count: Any) -> Any:
-    """A number that is not negative, divided by a number that may be an expression.
-
-    TVM would prove for seconds that the second one is not negative, either.
-    """
-    return value // count if isinstance(count, int) else tirx.truncdiv(value, _like(count, value))
-
-
-def remainder(value: Any, count: Any) -> Any:
-    """What :func:`quotient` leaves."""
-    return value % count if isinstance(count, int) else tirx.truncmod(value, _like(count, value))
-
-
-def _like(count: Any, value: Any) -> Any:
-    """A number in the type of another one."""
-    dtype = str(value.ty.dtype)
-    return count if str(count.ty.dtype) == dtype else tirx.Cast(dtype, count)
-
-
-def digits(value: Any, axes: Sequence[Axis], extents: Sequence[Any]) -> list[tuple[str, Any]]:
-    """``value`` as one digit an axis, the last one the fastest."""
-    names = (axis.name for axis in axes)
-    return list(zip(names, split(value, extents), strict=True))
-
-
-def split(value: Any, extents: Sequence[Any]) -> list[Any]:
-    """A number as one digit an extent, the last one the fastest; the first has no end."""
-    found: list[Any] = []
-    below: Any = 1
-    for count in reversed(extents):
-        digit = value if isinstance(below, int) and below == 1 else quotient(value, below)
-        is_first = len(found) == len(extents) - 1
-        found.append(digit if is_first else remainder(digit, count))
-        below *= count
-    return found[::-1]
 
 
 def linear(operand: Operand, indices: Sequence[Any]) -> Any:

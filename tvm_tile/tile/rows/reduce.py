@@ -75,11 +75,6 @@ def _registers(tile: ReduceTile, device: Device) -> int:
     return max(register_use(device).least, _REGISTERS_BESIDES + own)
 
 
-def _memory_seconds(operator: Operator, device: Device) -> float:
-    compute = operator.total_flops / device.flops("float32")
-    return max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
-
-
 def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
     """One thread a sum, or a few neighbouring sums where they share loads and threads abound.
 
@@ -95,7 +90,8 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
         per_thread = fits[0] if fits else 1
     threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
     laps = _laps(outputs, threads, device) if per_thread == 1 and depth <= _SHORT else 1
-    seconds = _memory_seconds(operator, device)
+    compute = operator.total_flops / device.flops("float32")
+    seconds = max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
     best = ReduceTile(
         *("window", outputs, threads * per_thread * laps, per_thread, 1, laps), seconds=seconds
     )
