@@ -66,7 +66,16 @@ class Boxed:
 
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
         """As :class:`Side` says."""
-        return place_in(self.operand, self.box, self.size, position, origin)
+        free, box = self.operand.free, self.box
+        place = {name: origin[name] + digit for name, digit in digits(position, free, box)}
+        fits = [
+            place[axis.name] < axis.extent
+            for axis, extent in zip(free, box, strict=True)
+            if axis.extent % extent
+        ]
+        if math.prod(box) < self.size:
+            fits.append(position < math.prod(box))
+        return place, fits
 
     def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
         """As :class:`Side` says."""
@@ -140,30 +149,3 @@ def linear(operand: Operand, indices: Sequence[Any]) -> Any:
     for index, stride in zip(indices, operand.strides, strict=True):
         total = total + index * (stride // operand.tensor.element_size)
     return total
-
-
-def place_in(
-    operand: Operand,
-    box: Sequence[int],
-    size: int,
-    position: Any,
-    origin: Place,
-) -> tuple[Place, list[Any]]:
-    """Values of an operand's free axes at a position of its tile, and conditions for them.
-
-    Args:
-        operand: whose rows, or columns, they are.
-        box: their extents in the tile.
-        size: positions of the tile, of which the box may fill fewer.
-        position: below ``size``.
-        origin: the tile's first values.
-    """
-    place = {name: origin[name] + digit for name, digit in digits(position, operand.free, box)}
-    fits = [
-        place[axis.name] < axis.extent
-        for axis, extent in zip(operand.free, box, strict=True)
-        if axis.extent % extent
-    ]
-    if math.prod(box) < size:
-        fits.append(position < math.prod(box))
-    return place, fits

@@ -32,7 +32,7 @@ class MatvecTile(Tile):
     """Launch shape and loops of a product with few vectors.
 
     Attributes:
-        form: ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.matvec`.
+        form: ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.s_tir.matvec`.
         axis: the place, in the operator's axes, of the rows' axis that is cut.
         lanes: threads along what is contiguous: the sum (row), or the rows (column).
         groups: of so many threads in a block, each with rows of its own (row), or with a part of

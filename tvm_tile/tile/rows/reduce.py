@@ -27,7 +27,7 @@ class ReduceTile(Tile):
     """A reduction's launch shape.
 
     Attributes:
-        form: ``"window"``, ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.reduction`.
+        form: ``"window"``, ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.s_tir.reduction`.
         outputs: results in all.
         outputs_per_block: results of a block.
         outputs_per_thread: neighbouring results of a thread (window only).

@@ -1,6 +1,6 @@
 """Sliding windows: what slides along what, and which rows of it a strip of outputs needs.
 
-See ``schedule/window.py`` for the kernel, and ``strips.py`` for how long the strips are.
+See ``schedule/s_tir/window.py`` for the kernel, and ``strips.py`` for how long the strips are.
 """
 
 from __future__ import annotations

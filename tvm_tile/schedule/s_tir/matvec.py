@@ -38,8 +38,8 @@ over all threads, and end in registers; ``x`` itself is in shared memory, behind
         for m, k in threads:  x_shared[m, k] = h(a[m, k], s[m])
         (the loops above, which read x_shared)
 
-Products of one ``x`` are :mod:`tvm_tile.schedule.stacked_sums`: a thread adds up those of all of
-them, for the same ``n``, and has them in registers where ``f`` takes them.
+Products of one ``x`` are ``stacked_sums.py``: a thread adds up those of all of them, for
+the same ``n``, and has them in registers where ``f`` takes them.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tvm_tile.device.device import Device
-from tvm_tile.schedule.few_vectors import FewVectors, find_few_vectors
-from tvm_tile.schedule.guards import copy_guard, drop_guards, hoist_guard, zero_outside
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.steps import (
+from tvm_tile.schedule.s_tir.few_vectors import FewVectors, find_few_vectors
+from tvm_tile.schedule.s_tir.guards import copy_guard, drop_guards, hoist_guard, zero_outside
+from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
     extent,

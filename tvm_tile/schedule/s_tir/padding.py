@@ -22,7 +22,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import uses, variables_in
 from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
-from tvm_tile.schedule.guards import (
+from tvm_tile.schedule.s_tir.guards import (
     conjunction,
     conjuncts,
     is_grid,
@@ -31,7 +31,7 @@ from tvm_tile.schedule.guards import (
     realize_of,
     with_guards,
 )
-from tvm_tile.schedule.steps import element, replace_value
+from tvm_tile.schedule.s_tir.steps import element, replace_value
 
 _CONSTANTS = (tirx.IntImm, tirx.FloatImm)
 

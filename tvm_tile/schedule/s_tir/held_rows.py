@@ -31,8 +31,8 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.normalize import NormalForm
-from tvm_tile.schedule.steps import (
+from tvm_tile.schedule.s_tir.normalize import NormalForm
+from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
     child_blocks,

@@ -34,10 +34,17 @@ from tvm.s_tir import Schedule
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
-from tvm_tile.schedule.guards import copy_guard
-from tvm_tile.schedule.normalize import NormalForm, inlined
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, fuse, keep_sum, loops_by_kind, unroll_part
+from tvm_tile.schedule.s_tir.guards import copy_guard
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined
+from tvm_tile.schedule.s_tir.steps import (
+    LoopRV,
+    SBlockRV,
+    fuse,
+    keep_sum,
+    loops_by_kind,
+    unroll_part,
+)
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.moves.plain import vector_elements
 from tvm_tile.tile.rows.reduce import ReduceTile, construct_reduction, construct_window

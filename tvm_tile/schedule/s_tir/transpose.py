@@ -12,7 +12,7 @@ Before → after, for a transpose through shared memory::
 
 Without shared memory, threads run through all outputs, and only the last line is left. Either
 way a thread divides an index once for several elements. ``tile/moves/transpose.py`` chooses;
-:mod:`tvm_tile.schedule.digits` makes the accesses affine first.
+:mod:`tvm_tile.schedule.s_tir.digits` makes the accesses affine first.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.expression import digits, split, substituted
 from tvm_tile.graph.tile_graph import Axis, element_size
-from tvm_tile.schedule.guards import conjunction
-from tvm_tile.schedule.normalize import inlined
-from tvm_tile.schedule.output import Output, plain_tile, read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
-from tvm_tile.schedule.steps import blocks_named, launched, loop
+from tvm_tile.schedule.s_tir.guards import conjunction
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.output import Output, plain_tile, read_output
+from tvm_tile.schedule.s_tir.steps import blocks_named, launched, loop
 from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose
 from tvm_tile.tile.rules import TRANSPOSE
 

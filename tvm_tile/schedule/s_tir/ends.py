@@ -26,7 +26,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile.graph.expression import combined, number_in
 from tvm_tile.graph.extract import Names, affine_index, loads_in
 from tvm_tile.graph.tile_graph import Access
-from tvm_tile.schedule.guards import (
+from tvm_tile.schedule.s_tir.guards import (
     conjunction,
     conjuncts,
     loop_ranges,

@@ -39,14 +39,14 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
-from tvm_tile.schedule.ends import Staged, fill_ends
-from tvm_tile.schedule.guards import copy_guard, drop_guards
-from tvm_tile.schedule.merge import MergedShapes, merge_axes, restore
-from tvm_tile.schedule.normalize import NormalForm, gather_strided, inlined
-from tvm_tile.schedule.padding import clamp_padding, free_copies
-from tvm_tile.schedule.parts import split_sum
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.steps import (
+from tvm_tile.schedule.s_tir.ends import Staged, fill_ends
+from tvm_tile.schedule.s_tir.guards import copy_guard, drop_guards
+from tvm_tile.schedule.s_tir.merge import MergedShapes, merge_axes, restore
+from tvm_tile.schedule.s_tir.normalize import NormalForm, gather_strided, inlined
+from tvm_tile.schedule.s_tir.padding import clamp_padding, free_copies
+from tvm_tile.schedule.s_tir.parts import split_sum
+from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
     blocks_named,

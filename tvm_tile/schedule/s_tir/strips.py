@@ -16,10 +16,10 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
-from tvm_tile.schedule.guards import conjunction
-from tvm_tile.schedule.padding import implies, padding_of
-from tvm_tile.schedule.steps import launched, loop
-from tvm_tile.schedule.window_blocks import Blocks
+from tvm_tile.schedule.s_tir.guards import conjunction
+from tvm_tile.schedule.s_tir.padding import implies, padding_of
+from tvm_tile.schedule.s_tir.steps import launched, loop
+from tvm_tile.schedule.s_tir.window_blocks import Blocks
 from tvm_tile.tile.windows.window import Line, WindowTile
 
 Values = Mapping[str, Any]

@@ -10,8 +10,7 @@ in groups of four, and for a layer norm of 768 elements that is stored as heads:
     for n, g, k, s: B[n, g, k, s] = f(A, sums[n, g])     for b, h, d: B[b, h, d] = f(A, sums[b])
 
 Then rows of sums are rows of the output, and each dimension of a tensor is one axis. The parameters
-change their shape with it; :func:`tvm_tile.schedule.merge.restore` gives them back what callers
-know.
+change their shape with it; ``restore`` in ``merge.py`` gives them back what callers know.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import with_simple_indices
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.schedule.merge import Divided, MergedShapes, merge_along_rows, turn_tensors
-from tvm_tile.schedule.normalize import NormalForm, inlined
-from tvm_tile.schedule.steps import blocks_named, replace_parts
+from tvm_tile.schedule.s_tir.merge import Divided, MergedShapes, merge_along_rows, turn_tensors
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined
+from tvm_tile.schedule.s_tir.steps import blocks_named, replace_parts
 from tvm_tile.tile.rows.common_axes import common_extents, find_divisions, in_order
 
 Parts = Sequence[Sequence[int]]

@@ -15,7 +15,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import block_ranges, is_at, loads_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.steps import (
+from tvm_tile.schedule.s_tir.steps import (
     SBlockRV,
     blocks_named,
     child_blocks,
@@ -199,13 +199,9 @@ def _is_copy(sch: Schedule, block: SBlockRV) -> bool:
 
 
 def _describe(sch: Schedule) -> NormalForm:
-    def name(block: SBlockRV) -> str:
-        return str(sch.get(block).name_hint)
-
     blocks = child_blocks(sch)
     reductions = [b for b in blocks if is_reduction(sch, b)]
     outputs = [b for b in blocks if not is_reduction(sch, b) and is_output(sch, b)]
     rest = [b for b in blocks if not is_reduction(sch, b) and not is_output(sch, b)]
-    return NormalForm(
-        tuple(map(name, rest)), tuple(map(name, reductions)), tuple(map(name, outputs))
-    )
+    parts = (rest, reductions, outputs)
+    return NormalForm(*(tuple(str(sch.get(block).name_hint) for block in part) for part in parts))

@@ -12,7 +12,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.graph.expression import uses, variables_in
 from tvm_tile.graph.extract import nodes_in
-from tvm_tile.schedule.steps import SBlockRV, replace_value
+from tvm_tile.schedule.s_tir.steps import SBlockRV, replace_value
 
 
 def drop_guards(

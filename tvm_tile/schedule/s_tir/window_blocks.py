@@ -13,10 +13,10 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.expression import is_at, is_in_order, loads_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.schedule.guards import conjunction
-from tvm_tile.schedule.normalize import inlined
-from tvm_tile.schedule.padding import implies, padding_of
-from tvm_tile.schedule.steps import blocks_named
+from tvm_tile.schedule.s_tir.guards import conjunction
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.padding import implies, padding_of
+from tvm_tile.schedule.s_tir.steps import blocks_named
 from tvm_tile.tile.windows.window import window_of
 
 

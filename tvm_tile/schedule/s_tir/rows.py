@@ -11,7 +11,7 @@ Before → after, for a softmax over the last axis::
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
 Where threads can hold the row in registers, they read it once: see
-:mod:`tvm_tile.schedule.held_rows`. A longer one is read again from cache; nothing is written
+:mod:`tvm_tile.schedule.s_tir.held_rows`. A longer one is read again from cache; nothing is written
 between the stages. Where not the elements of a row but the rows are neighbours in memory (a
 softmax over channels), each thread takes a row, or a part of one.
 """
@@ -26,12 +26,12 @@ from tvm.s_tir import Schedule
 
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule.held_rows import write_held
-from tvm_tile.schedule.merge import MergedShapes, restore
-from tvm_tile.schedule.normalize import NormalForm, inlined, inlined_cheap
-from tvm_tile.schedule.row_axes import view_rows
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
+from tvm_tile.schedule.s_tir.held_rows import write_held
+from tvm_tile.schedule.s_tir.merge import MergedShapes, restore
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, inlined_cheap
+from tvm_tile.schedule.s_tir.row_axes import view_rows
+from tvm_tile.schedule.s_tir.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
 from tvm_tile.tile.rows.rows import RowTile, construct_rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tvm_tile.schedule.rule import Choice, Task
-from tvm_tile.schedule.staged import draft
+from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.cost import least_contraction_seconds
 from tvm_tile.tile.rules import CONTRACTION
@@ -19,8 +19,7 @@ def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
     found = draft(task)
     if found is None:
         return ()
-    plans = construct_contraction(found.operator, task.device, count)
-    return found.choices(plans, CONTRACTION)
+    return found.choices(construct_contraction(found.operator, task.device, count), CONTRACTION)
 
 
 def least_seconds(task: Task) -> float:

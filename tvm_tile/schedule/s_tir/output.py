@@ -13,7 +13,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator, is_choice, loads_in
 from tvm_tile.graph.tile_graph import Access, Axis, Tensor
-from tvm_tile.schedule.digits import Digits, read_digits
+from tvm_tile.schedule.s_tir.digits import Digits, read_digits
 from tvm_tile.tile.moves.plain import construct_plain
 from tvm_tile.tile.moves.transpose import Copy, Source, TransposeTile, construct_flat
 

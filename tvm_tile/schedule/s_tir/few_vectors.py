@@ -1,8 +1,8 @@
 """Find products with few vectors in a function, and what makes their short operand.
 
-Several products of one short operand become one, as :mod:`tvm_tile.schedule.stacked_sums` has it.
-What makes ``x``, such as a norm of its rows,
-stays as it is, but that what is computed element by element is inlined, except for ``x`` itself.
+Several products of one short operand become one, as ``stacked_sums.py`` has it.
+What makes ``x``, such as a norm of its rows, stays as it is, but that what is computed element by
+element is inlined, except for ``x`` itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule.ends import ignores_zeros
-from tvm_tile.schedule.normalize import pads_sums
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.stacked_sums import stacked
-from tvm_tile.schedule.steps import SBlockRV, blocks_named, child_blocks, is_output, is_reduction
+from tvm_tile.schedule.s_tir.ends import ignores_zeros
+from tvm_tile.schedule.s_tir.normalize import pads_sums
+from tvm_tile.schedule.s_tir.stacked_sums import stacked
+from tvm_tile.schedule.s_tir.steps import (
+    SBlockRV,
+    blocks_named,
+    child_blocks,
+    is_output,
+    is_reduction,
+)
 from tvm_tile.tile.few_rows.few_vectors import Matvec, Prologue, find_matvec, side_by_side
 
 
@@ -111,9 +117,8 @@ def _inlined(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None
             sch.compute_inline(block)
     makers = {_name(sch, maker) for main in mains for maker in sch.get_producers(main)}
     for block in child_blocks(sch):
-        if is_reduction(sch, block) or is_output(sch, block) or _name(sch, block) in makers:
-            continue
-        sch.compute_inline(block)
+        if not (is_reduction(sch, block) or is_output(sch, block) or _name(sch, block) in makers):
+            sch.compute_inline(block)
     ends = {_name(sch, main) for main in mains}
     left = [b for b in child_blocks(sch) if _name(sch, b) not in ends and not is_output(sch, b)]
     if len(makers) > 1 or any(is_reduction(sch, sch.get_sblock(name)) for name in makers):
@@ -131,9 +136,8 @@ def _products(
     products = [part for part in parts if part is not None]
     if not operators or len(products) < len(mains):
         return None
-    found: tuple[Operator, Matvec] | None = (operators[0], products[0])
-    if len(products) > 1:
-        found = side_by_side(operators, products)
+    single = (operators[0], products[0])
+    found = side_by_side(operators, products) if len(products) > 1 else single
     if found is None or not prologue:
         return found
     stages = extract_operators(blocks_named(sch, prologue))

@@ -28,8 +28,8 @@ from tvm import ir, tirx
 
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.strips import write_strips
-from tvm_tile.schedule.window_blocks import read_blocks, sources_of
+from tvm_tile.schedule.s_tir.strips import write_strips
+from tvm_tile.schedule.s_tir.window_blocks import read_blocks, sources_of
 from tvm_tile.tile.classify import is_contraction
 from tvm_tile.tile.rules import WINDOW
 from tvm_tile.tile.windows.strips import construct_strips
@@ -45,8 +45,11 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     after = blocks.after
     # Some operation of it may take a slow path of its own.
     divides = after is not None and bool(nodes_in(after.body.value, tirx.Div, ir.Call))
-    traffic = task.graph.traffic
     tiles = construct_strips(
-        blocks.operator, task.device, traffic, divides=divides, sources=sources_of(blocks)
+        blocks.operator,
+        task.device,
+        task.graph.traffic,
+        divides=divides,
+        sources=sources_of(blocks),
     )
     return choices_of(WINDOW, tiles[:count], partial(write_strips, blocks))

@@ -27,10 +27,10 @@ from tvm.s_tir import Schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator, nodes_in
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.normalize import inlined
-from tvm_tile.schedule.output import read_output
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
-from tvm_tile.schedule.steps import bind_loop, blocks_named, flat_loop
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.output import read_output
+from tvm_tile.schedule.s_tir.steps import bind_loop, blocks_named, flat_loop
 from tvm_tile.tile.moves.plain import PlainTile, construct_plain
 from tvm_tile.tile.moves.transpose import construct_flat
 from tvm_tile.tile.rules import ELEMENTWISE

@@ -21,8 +21,8 @@ from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.schedule.normalize import NormalForm
-from tvm_tile.schedule.steps import SBlockRV, blocks_named, replace_parts
+from tvm_tile.schedule.s_tir.normalize import NormalForm
+from tvm_tile.schedule.s_tir.steps import SBlockRV, blocks_named, replace_parts
 from tvm_tile.tile.merge import Merge, Pair, find_merge, find_row_merge
 
 

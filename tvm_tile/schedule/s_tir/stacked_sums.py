@@ -23,8 +23,8 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile.graph.expression import combined, substituted
 from tvm_tile.graph.extract import blocks_in, loads_in
-from tvm_tile.schedule.guards import realize_of
-from tvm_tile.schedule.steps import element, loop, replace_parts
+from tvm_tile.schedule.s_tir.guards import realize_of
+from tvm_tile.schedule.s_tir.steps import element, loop, replace_parts
 
 
 def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:

@@ -29,9 +29,9 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import extract_operator
-from tvm_tile.schedule.guards import conjunction, realize_of, with_guards
-from tvm_tile.schedule.reduction import write_window
-from tvm_tile.schedule.steps import SBlockRV
+from tvm_tile.schedule.s_tir.guards import conjunction, realize_of, with_guards
+from tvm_tile.schedule.s_tir.reduction import write_window
+from tvm_tile.schedule.s_tir.steps import SBlockRV
 from tvm_tile.tile.rows.reduce import construct_window
 from tvm_tile.tile.rtile import RProgram
 
