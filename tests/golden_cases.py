@@ -44,7 +44,7 @@ from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
-from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 from tvm_tile.stages.coscheduling import PERSISTENT
 from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
 

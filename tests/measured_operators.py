@@ -14,13 +14,13 @@ from tvm_tile.device import Device
 from tvm_tile.files.json_data import revived
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.construct import construct_contraction
-from tvm_tile.tile.few_vectors import find_matvec
-from tvm_tile.tile.matvec import construct_matvec
-from tvm_tile.tile.mma import construct_mma
-from tvm_tile.tile.product import Product, find_product, fold_window, spread_steps
-from tvm_tile.tile.warp_tile import LEAST_LINE
-from tvm_tile.tile.warpgroup import LONGEST_STEP, construct_warpgroup
-from tvm_tile.tile.warpgroup_tile import LINE
+from tvm_tile.tile.few_rows.few_vectors import find_matvec
+from tvm_tile.tile.few_rows.matvec import construct_matvec
+from tvm_tile.tile.products.mma import construct_mma
+from tvm_tile.tile.products.warp_tile import LEAST_LINE
+from tvm_tile.tile.products.warpgroup import LONGEST_STEP, construct_warpgroup
+from tvm_tile.tile.products.warpgroup_tile import LINE
+from tvm_tile.tile.units.product import Product, find_product, fold_window, spread_steps
 
 FILE = Path(__file__).parent / "data" / "measured_operators.jsonl"
 MOST = 64  # tiles of a rule

@@ -17,8 +17,8 @@ from tvm_tile.build import Builder, Program
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 from tvm_tile.stages.fusing import fuse
-from tvm_tile.tile.product import Product, find_product
-from tvm_tile.tile.warpgroup import WarpgroupTile, construct_warpgroup
+from tvm_tile.tile.products.warpgroup import WarpgroupTile, construct_warpgroup
+from tvm_tile.tile.units.product import Product, find_product
 
 device = tvm_tile.find_device("nvidia/h200")
 ROWS, COLUMNS, DEPTH = 2048, 4096, 1024

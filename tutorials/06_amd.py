@@ -15,7 +15,7 @@ from torch import nn
 
 import tvm_tile
 from tvm_tile.build.hip import assembly_of
-from tvm_tile.tile.matrix_layout import layout_of
+from tvm_tile.tile.units.matrix_layout import layout_of
 
 # 1. Three chips. A compute unit of CDNA (Instinct) runs waves of 64 threads and multiplies float16,
 #    int8 and even float32 on its matrix cores (MFMA); RDNA (Radeon) runs waves of 32, and has

@@ -10,7 +10,7 @@ from bench.coded_tiles.record import MeasuredTile, by_product, shape_of
 from tvm_tile.calibrate.fit import Fit, fit_family
 from tvm_tile.calibrate.samples import Floats, TileGroup
 from tvm_tile.device import Device
-from tvm_tile.tile.coded import CodedProduct, construct_coded
+from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
 
 FAMILY = "coded"
 PARAMETERS = ("load_cycles", "step_cycles", "start_cycles", "closing_cycles", "overlap_power")

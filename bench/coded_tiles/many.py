@@ -39,7 +39,7 @@ from tvm_tile.loops.rows import number
 from tvm_tile.schedule import Scheduled, candidates
 from tvm_tile.schedule.coded import schedule_coded
 from tvm_tile.schedule.rule import Choice, Task
-from tvm_tile.tile.coded import CodedProduct
+from tvm_tile.tile.coded.few_vectors import CodedProduct
 from tvm_tile.tile.rules import CODED, CODED_WARPGROUP
 
 LINES = "coded_many.jsonl"

@@ -27,7 +27,7 @@ from tvm_tile.passes.weld.one_function import one_function
 from tvm_tile.schedule.coded.find import find_coded
 from tvm_tile.schedule.coded.kernel import write_coded
 from tvm_tile.schedule.rule import Task, as_written
-from tvm_tile.tile.coded import CodedProduct, CodedTile, construct_coded
+from tvm_tile.tile.coded.few_vectors import CodedProduct, CodedTile, construct_coded
 from tvm_tile.tile.rules import CODED
 
 _DTYPE, _WIDE = "float16", "float32"

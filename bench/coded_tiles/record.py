@@ -11,7 +11,7 @@ from bench.__main__ import commit
 from bench.lines import read_keyed
 from bench.machine import probe
 from bench.open_shapes.record import Provenance
-from tvm_tile.tile.coded import CodedProduct, CodedTile
+from tvm_tile.tile.coded.few_vectors import CodedProduct, CodedTile
 
 TILES = "coded_tiles.jsonl"
 # A tile that is further off is wrong.

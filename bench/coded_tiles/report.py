@@ -11,7 +11,7 @@ from bench.report.compare import geometric_mean
 from bench.report.markdown import join, number, percent, plain, power, ratio, table
 from tvm_tile.calibrate.fit import quality
 from tvm_tile.device import Device
-from tvm_tile.tile.coded import CodedProduct, construct_coded
+from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
 
 PAGE = "coded_tiles.md"
 _ELEMENT = 2  # bytes of float16

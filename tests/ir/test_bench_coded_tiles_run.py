@@ -16,7 +16,7 @@ from bench.gpu import HostStage
 from bench.open_shapes.record import Provenance
 from tvm_tile.device import find_device
 from tvm_tile.graph.codes import unpack
-from tvm_tile.tile.coded import construct_coded
+from tvm_tile.tile.coded.few_vectors import construct_coded
 
 torch = pytest.importorskip("torch")
 

@@ -26,7 +26,7 @@ from tvm_tile.passes import schedule_module
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.chain import schedule_chain
-from tvm_tile.tile.band import EVERYWHERE, Band
+from tvm_tile.tile.attention.band import EVERYWHERE, Band
 
 pytestmark = pytest.mark.bank(4)
 

@@ -9,7 +9,7 @@ from tvm.relax import op
 import tvm_tile
 from tvm_tile.compiling import compile
 from tvm_tile.stages.fusing import fuse
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")
 BATCH, HEADS, KEYS, DEPTH = 2, 4, 256, 64

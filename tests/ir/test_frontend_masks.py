@@ -17,7 +17,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.stages.fusing import fuse
-from tvm_tile.tile.band import Band
+from tvm_tile.tile.attention.band import Band
 
 H200 = find_device("nvidia/h200")
 N = 200  # such that no mask is small

@@ -24,8 +24,8 @@ from tvm_tile.passes.weld.fuse_tiles import _joined
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.stages.fusing import fuse
-from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import CHAIN, ELEMENTWISE, HALO
+from tvm_tile.tile.weld.connect import Decision
 
 pytestmark = pytest.mark.bank(2)
 

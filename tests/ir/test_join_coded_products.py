@@ -19,7 +19,7 @@ from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
 from tvm_tile.loops.decoding import decode, kept_constants
 from tvm_tile.passes import JoinProducts
 from tvm_tile.passes.weld.product_weights import DecodedMatrix
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 DEPTH = 64
 FOUR = TensorFormat(

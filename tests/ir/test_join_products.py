@@ -16,8 +16,8 @@ from tvm import relax, te
 from tvm.relax import op
 
 from tvm_tile.passes import JoinProducts
-from tvm_tile.tile.connect import Decision
-from tvm_tile.tile.side_by_side import Cost
+from tvm_tile.tile.weld.connect import Decision
+from tvm_tile.tile.weld.side_by_side import Cost
 
 pytestmark = pytest.mark.bank(3)
 

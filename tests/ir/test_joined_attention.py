@@ -14,7 +14,7 @@ from tvm_tile.device import find_device
 from tvm_tile.passes import FirstChoices, schedule_module
 from tvm_tile.report.compiled import KernelReport
 from tvm_tile.stages.fusing import fuse
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 pytestmark = pytest.mark.bank(3)
 

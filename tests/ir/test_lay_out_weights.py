@@ -22,7 +22,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.passes import FirstChoices, content_of
 from tvm_tile.passes.weld.lay_out_weights import LayOutWeights, transposing
 from tvm_tile.schedule import Scheduled, Task
-from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 from tvm_tile.stages.fusing import Fused, fuse
 
 pytestmark = pytest.mark.bank(3)

@@ -12,8 +12,8 @@ from tvm_tile.device import find_device
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.schedule.normalize import inlined
-from tvm_tile.schedule.steps import child_blocks
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.steps import child_blocks
 from tvm_tile.stages.fusing import fuse
 
 H200 = find_device("nvidia/h200")

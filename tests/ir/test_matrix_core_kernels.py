@@ -21,7 +21,7 @@ from tvm_tile.device.rocm import MI300X, ROCM_DEVICES, RX9070XT
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.warp_products import schedule_matrix_cores
-from tvm_tile.tile.matrix_cores import matrix_core_dtypes
+from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
 
 pytestmark = pytest.mark.bank(5)
 

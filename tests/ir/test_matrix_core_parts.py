@@ -26,15 +26,15 @@ from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.rule import as_written
 from tvm_tile.schedule.tensor_cores.found import find_in
 from tvm_tile.schedule.warp_products.kernel import write_kernel
-from tvm_tile.tile.matrix_cores import (
+from tvm_tile.tile.products.matrix_cores import (
     LEAST_LINE,
     MatrixTile,
     construct_matrix_cores,
     matrix_core_dtypes,
 )
-from tvm_tile.tile.product import Product, fold_window
+from tvm_tile.tile.products.warp_tile import chunk_counts
 from tvm_tile.tile.rules import MATRIX_CORES
-from tvm_tile.tile.warp_tile import chunk_counts
+from tvm_tile.tile.units.product import Product, fold_window
 
 pytestmark = pytest.mark.bank(5)
 

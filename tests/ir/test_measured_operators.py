@@ -22,10 +22,10 @@ from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.ranking import predicted_of
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.staged import draft
+from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.schedule.tensor_cores.found import find_in
-from tvm_tile.tile.mma import mma_dtypes
-from tvm_tile.tile.product import find_product
+from tvm_tile.tile.products.mma import mma_dtypes
+from tvm_tile.tile.units.product import find_product
 
 H200 = find_device("nvidia/h200")
 

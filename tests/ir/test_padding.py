@@ -20,8 +20,8 @@ from tvm.s_tir import SBlockRealize
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task, candidates
-from tvm_tile.schedule.padding import clamp_padding
-from tvm_tile.schedule.staged import draft
+from tvm_tile.schedule.s_tir.padding import clamp_padding
+from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.tile.construct import construct_contraction
 
 pytestmark = pytest.mark.bank(3)

@@ -14,13 +14,13 @@ from tvm import tirx
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import RULES, Task, candidates, candidates_at
-from tvm_tile.schedule.contraction import schedule_contraction
-from tvm_tile.schedule.elementwise import schedule_elementwise
-from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.schedule.normalize import inlined
-from tvm_tile.schedule.reduction import schedule_reduction
-from tvm_tile.schedule.rows import schedule_rows
-from tvm_tile.schedule.window import schedule_window
+from tvm_tile.schedule.s_tir.contraction import schedule_contraction
+from tvm_tile.schedule.s_tir.elementwise import schedule_elementwise
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.reduction import schedule_reduction
+from tvm_tile.schedule.s_tir.rows import schedule_rows
+from tvm_tile.schedule.s_tir.window import schedule_window
 
 H200 = find_device("nvidia/h200")
 THREAD_LIMIT = 1024

@@ -20,8 +20,8 @@ from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.rule import Choice
-from tvm_tile.schedule.window import schedule_window
-from tvm_tile.tile.window import WindowTile
+from tvm_tile.schedule.s_tir.window import schedule_window
+from tvm_tile.tile.windows.window import WindowTile
 
 pytestmark = pytest.mark.bank(4)
 

@@ -15,7 +15,7 @@ from tvm.s_tir import Schedule
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule import schedule
-from tvm_tile.schedule.normalize import NormalForm, inline_views, inlined, store_by_sums
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.tensor_cores.epilogue import fused_epilogue
 
 H200 = find_device("nvidia/h200")

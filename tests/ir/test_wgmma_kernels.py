@@ -28,9 +28,9 @@ from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.found import find_in
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma import schedule_wgmma
+from tvm_tile.tile.products.store_work import StoreWork
+from tvm_tile.tile.products.warpgroup_tile import WarpgroupTile
 from tvm_tile.tile.rules import MATVEC, MMA, WGMMA
-from tvm_tile.tile.store_work import StoreWork
-from tvm_tile.tile.warpgroup_tile import WarpgroupTile
 
 pytestmark = pytest.mark.bank(2)
 

@@ -18,10 +18,10 @@ from tvm_tile.schedule.pipelines import specialised
 from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock
 from tvm_tile.schedule.tensor_cores import place as places
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
-from tvm_tile.schedule.tensor_cores.place import Place, place_in
-from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.warpgroup import construct_warpgroup
-from tvm_tile.tile.warpgroup_tile import WarpgroupTile
+from tvm_tile.schedule.tensor_cores.place import Boxed, Place
+from tvm_tile.tile.products.warpgroup import construct_warpgroup
+from tvm_tile.tile.products.warpgroup_tile import WarpgroupTile
+from tvm_tile.tile.units.product import Operand, Product, find_product
 
 H200 = find_device("nvidia/h200")
 OPERATORS = (
@@ -83,7 +83,7 @@ def check_cover(operand: Operand, box: tuple[int, ...], size: int, first: set[An
     for values_of_first in first:
         origin = dict(zip((axis.name for axis in operand.free), values_of_first, strict=True))
         for position in range(size):
-            place, fits = place_in(operand, box, size, position, origin)
+            place, fits = Boxed(operand, box, size).at(position, origin)
             stored[values(operand.free, place)] += all(fits)
     wanted = itertools.product(*(range(axis.extent) for axis in operand.free))
     assert +stored == Counter(wanted)

@@ -9,10 +9,10 @@ from test_chain import behind, scores
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.device import MemoryLevel
-from tvm_tile.tile.attention import CoreTile, construct_core_attention
-from tvm_tile.tile.band import Band
-from tvm_tile.tile.chain import Chain, connect, with_axes_of
-from tvm_tile.tile.warp_attention import WarpAttentionTile, construct_warp_attention
+from tvm_tile.tile.attention.band import Band
+from tvm_tile.tile.attention.chain import Chain, connect, with_axes_of
+from tvm_tile.tile.attention.cores import CoreTile, construct_core_attention
+from tvm_tile.tile.attention.warps import WarpAttentionTile, construct_warp_attention
 
 A100, H200, MI300X, EMULATED = (
     find_device(name) for name in ("nvidia/a100", "nvidia/h200", "amd/mi300x", "emulated")

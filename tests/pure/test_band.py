@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.tile.band import Band, find_banded, find_runs
+from tvm_tile.tile.attention.band import Band, find_banded, find_runs
 
 BOUNDS = st.none() | st.integers(-40, 40)
 SIZES = st.integers(1, 30)

@@ -13,7 +13,7 @@ from bench.coded_tiles.record import TILES, MeasuredTile, by_product, read, read
 from bench.coded_tiles.report import PAGE, floor_us, page
 from bench.lines import put, rewrite
 from tvm_tile.device import Device, find_device
-from tvm_tile.tile.coded import CodedTile
+from tvm_tile.tile.coded.few_vectors import CodedTile
 
 H100 = find_device("nvidia/h100")
 

@@ -12,8 +12,8 @@ from operators import access, axes, einsum, index, letters
 from tvm_tile.device import find_device, with_tf32
 from tvm_tile.device.device import MemoryLevel
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.band import EVERYWHERE, Band
-from tvm_tile.tile.chain import (
+from tvm_tile.tile.attention.band import EVERYWHERE, Band
+from tvm_tile.tile.attention.chain import (
     Chain,
     ChainTile,
     connect,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tvm_tile.device import find_device
-from tvm_tile.tile.coded import CodedProduct
-from tvm_tile.tile.coded_warpgroup import STEP, construct_coded_warpgroup
+from tvm_tile.tile.coded.few_vectors import CodedProduct
+from tvm_tile.tile.coded.warpgroup import STEP, construct_coded_warpgroup
 
 H200, A100 = (find_device(f"nvidia/{name}") for name in ("h200", "a100"))
 PRODUCT = CodedProduct(128, 4096, 4096, 4, 128, 4096 * 32 * 2, 4)

@@ -6,7 +6,7 @@ import pytest
 from operators import access, axes, index, matmul, row_sum
 
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.common_axes import common_extents, find_divisions, in_order
+from tvm_tile.tile.rows.common_axes import common_extents, find_divisions, in_order
 
 AT_I, AT_J, AT_K = (index(**{axis: 1}) for axis in "ijk")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.tile.connect import Call, Gain, Group, Kind, connect_calls
+from tvm_tile.tile.weld.connect import Call, Gain, Group, Kind, connect_calls
 
 PRODUCT, WINDOW, DECODING, VIEW, SPATIAL, ROWS, OTHER = Kind
 NONE: frozenset[str] = frozenset()

@@ -16,8 +16,8 @@ import pytest
 import tvm_tile
 
 PACKAGE = Path(tvm_tile.__file__).parent
-FOLDERS = ("tile", "plan", "launches", "report", "report/screen", "files")
-MODULES = sorted(path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py"))
+FOLDERS = ("tile/**", "plan", "launches", "report", "report/screen", "files")
+MODULES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/*.py"))
 DATA = Path(__file__).parent.parent / "data" / "constants.json"
 ALLOWED: dict[str, dict[str, str]] = json.loads(DATA.read_text(encoding="utf-8"))
 # None, all, powers of two, microseconds of a second, and rounding.

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, Option, connect_calls, decide
+from tvm_tile.tile.weld.connect import (
+    Call,
+    Decision,
+    Edge,
+    Group,
+    Kind,
+    Option,
+    connect_calls,
+    decide,
+)
 
 NAMES = ("turn", "scores", "softmax", "values", "follow")
 CALLS = (

@@ -8,7 +8,7 @@ import pytest
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.device import MemoryLevel
-from tvm_tile.tile.decode import (
+from tvm_tile.tile.attention.decode import (
     MOST_ROWS,
     Cached,
     Decode,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from tvm_tile.report.screen.drawing import draw
-from tvm_tile.tile.connect import Decision, Edge
+from tvm_tile.tile.weld.connect import Decision, Edge
 
 JOINED = Decision(
     ("turn", "a < b & c", "sum"),

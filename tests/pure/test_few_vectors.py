@@ -8,8 +8,8 @@ from operators import access, axes, index
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.few_vectors import Matvec, Prologue, find_matvec, side_by_side
-from tvm_tile.tile.matvec import construct_matvec
+from tvm_tile.tile.few_rows.few_vectors import Matvec, Prologue, find_matvec, side_by_side
+from tvm_tile.tile.few_rows.matvec import construct_matvec
 
 H200 = find_device("nvidia/h200")
 LLAMA = 2048, 8192

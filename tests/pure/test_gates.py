@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_tile.device import find_device
-from tvm_tile.tile.gate_groups import GateNode, Role, group_gates, order_units
-from tvm_tile.tile.gates import (
+from tvm_tile.tile.few_rows.gates import (
     GateProduct,
     Gates,
     GatesTile,
     construct_gates,
     resident_offsets,
 )
+from tvm_tile.tile.weld.gate_groups import GateNode, Role, group_gates, order_units
 
 H200 = find_device("nvidia/h200")
 ROLES = {"p": Role.PRODUCT, "e": Role.EACH, "s": Role.PART, "o": Role.OTHER}

@@ -12,7 +12,7 @@ from operators import access, axes, index
 
 from tvm_tile.device import Device, devices, find_device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Operator
-from tvm_tile.tile.held_rows import HeldRows, construct_held, find_held_rows
+from tvm_tile.tile.rows.held_rows import HeldRows, construct_held, find_held_rows
 
 H200 = find_device("nvidia/h200")
 DEVICES = st.sampled_from(devices())

@@ -14,14 +14,14 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import Device, MemoryLevel, find_device
 from tvm_tile.device.rocm import MI250X, MI300X, ROCM_DEVICES, RX7900XTX
-from tvm_tile.tile.matrix_cores import (
+from tvm_tile.tile.products.matrix_cores import (
     MatrixTile,
     construct_matrix_cores,
     matrix_core_dtypes,
 )
-from tvm_tile.tile.product import Product, find_product
-from tvm_tile.tile.unit import WaveUnit
-from tvm_tile.tile.warp_tile import WarpTile, chunk_counts, tile_counts
+from tvm_tile.tile.products.warp_tile import WarpTile, chunk_counts, tile_counts
+from tvm_tile.tile.units.product import Product, find_product
+from tvm_tile.tile.units.unit import WaveUnit
 
 EVERY = 10**6
 LAYOUTS = ("NN", "NT", "TN", "TT")

@@ -11,7 +11,7 @@ import pytest
 from tvm_tile.device import find_device
 from tvm_tile.device.device import MatrixInstruction
 from tvm_tile.device.rocm import ROCM_DEVICES
-from tvm_tile.tile.matrix_layout import layout_of
+from tvm_tile.tile.units.matrix_layout import layout_of
 
 ALL = sorted(
     {(i, device.warp_size) for device in ROCM_DEVICES for i in device.matrix_instructions},

@@ -14,10 +14,10 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import Device, MemoryLevel, find_device
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.mma import MmaTile, construct_mma, mma_dtypes
-from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.unit import MmaUnit
-from tvm_tile.tile.warp_tile import WarpTile, chunk_counts, tile_counts
+from tvm_tile.tile.products.mma import MmaTile, construct_mma, mma_dtypes
+from tvm_tile.tile.products.warp_tile import WarpTile, chunk_counts, tile_counts
+from tvm_tile.tile.units.product import Operand, Product, find_product
+from tvm_tile.tile.units.unit import MmaUnit
 
 A100, RTX3090, RTX4090, H200 = (
     find_device(f"nvidia/{name}") for name in ("a100", "rtx3090", "rtx4090", "h200")

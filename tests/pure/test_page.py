@@ -23,7 +23,7 @@ from tvm_tile.report.page.numbers import bytes_text, time_text
 from tvm_tile.report.page.plots import memory_plot, roofline
 from tvm_tile.report.shown import Report
 from tvm_tile.report.verification import Verified
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'</title></template>{{ 7 * 7 }}&amp;"
 

@@ -9,9 +9,9 @@ import pytest
 from operators import einsum
 
 from tvm_tile.device.rocm import MI300X, ROCM_DEVICES
-from tvm_tile.tile.matrix_layout import MatrixLayout, layout_of
-from tvm_tile.tile.panel import Panel, panel_of
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.units.matrix_layout import MatrixLayout, layout_of
+from tvm_tile.tile.units.panel import Panel, panel_of
+from tvm_tile.tile.units.product import Product, find_product
 
 PANELS = [
     Panel(rows, units * 16 // element, is_turned, 16 // element, element, 1)

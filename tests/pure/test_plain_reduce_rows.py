@@ -20,14 +20,14 @@ from operators import (
 
 from tvm_tile.device import Device, devices, find_device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
-from tvm_tile.tile.plain import (
+from tvm_tile.tile.moves.plain import (
     PlainTile,
     construct_plain,
     flat_vector_elements,
     vector_elements,
 )
-from tvm_tile.tile.reduce import ReduceTile, construct_reduction, construct_window
-from tvm_tile.tile.rows import construct_rows
+from tvm_tile.tile.rows.reduce import ReduceTile, construct_reduction, construct_window
+from tvm_tile.tile.rows.rows import construct_rows
 
 H200 = find_device("nvidia/h200")
 DEVICES = st.sampled_from(devices())

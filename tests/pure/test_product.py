@@ -23,7 +23,7 @@ from operators import (
 )
 
 from tvm_tile.graph.tile_graph import AffineIndex, Operator
-from tvm_tile.tile.product import Operand, Product, find_product, fold_window, spread_steps
+from tvm_tile.tile.units.product import Operand, Product, find_product, fold_window, spread_steps
 
 
 def product_of(operator: Operator) -> Product:

@@ -7,8 +7,8 @@ import pytest
 
 from tvm_tile.device import Device, devices, find_device
 from tvm_tile.tile.cost import compiled_registers
-from tvm_tile.tile.held_rows import HeldRows, construct_held
 from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.rows.held_rows import HeldRows, construct_held
 
 H200, MI300X, RX7900XTX = (
     find_device(name) for name in ("nvidia/h200", "amd/mi300x", "amd/rx7900xtx")

@@ -21,9 +21,9 @@ from measured_operators import measured_operators
 from bench.coded_tiles.record import TILES, by_product, read, shape_of
 from bench.report.compare import geometric_mean
 from tvm_tile.device import find_device
-from tvm_tile.tile.coded import CodedProduct, construct_coded
-from tvm_tile.tile.coded_warpgroup import construct_coded_warpgroup
-from tvm_tile.tile.store_work import StoreWork
+from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
+from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
+from tvm_tile.tile.products.store_work import StoreWork
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 H100, H200 = find_device("nvidia/h100"), find_device("nvidia/h200")

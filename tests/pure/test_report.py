@@ -29,7 +29,7 @@ from tvm_tile.report.persistent_report import LeftApart, PersistentReport, repor
 from tvm_tile.report.screen.gantt import gantt
 from tvm_tile.report.shown import Report
 from tvm_tile.report.turned_weights import TurnedWeights
-from tvm_tile.tile.connect import Decision, Edge, Option
+from tvm_tile.tile.weld.connect import Decision, Edge, Option
 
 OWN = KernelReport(
     "fused_conv2d_relu", "pad conv2d relu", "contraction", 56, 128, "block 1x64", 12.5e-6, 3e6, ""

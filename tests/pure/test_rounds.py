@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.tile.rounds import Rounds, balanced
+from tvm_tile.tile.attention.rounds import Rounds, balanced
 
 
 def steps_of_blocks(rounds: Rounds) -> list[int]:

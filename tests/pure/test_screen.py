@@ -16,7 +16,7 @@ from tvm_tile.report.persistent_report import LeftApart
 from tvm_tile.report.screen.report_json import json_of
 from tvm_tile.report.screen.short_names import short
 from tvm_tile.report.shown import Report
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 H200 = tvm_tile.find_device("nvidia/h200")
 NAMES = ("layer1.0.conv2", "layer1.0.bn2", "layer1.0.relu")

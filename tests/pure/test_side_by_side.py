@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tvm_tile.tile.side_by_side import (
+from tvm_tile.tile.weld.side_by_side import (
     Cost,
     Gain,
     Members,

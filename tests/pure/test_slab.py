@@ -9,8 +9,8 @@ import pytest
 from operators import conv_nhwc, einsum
 
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.tile.product import Product, find_product, fold_window
-from tvm_tile.tile.slab import FRAGMENT, UNIT, Slab, leaves, vector_width
+from tvm_tile.tile.units.product import Product, find_product, fold_window
+from tvm_tile.tile.units.slab import FRAGMENT, UNIT, Slab, leaves, vector_width
 
 SLABS = [
     Slab(rows, depth, is_transposed, 8)

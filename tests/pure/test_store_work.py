@@ -6,9 +6,9 @@ import pytest
 from operators import einsum
 
 from tvm_tile.device import find_device
-from tvm_tile.tile.product import Product, find_product
-from tvm_tile.tile.store_work import BARE, StoreWork, store_seconds
-from tvm_tile.tile.warpgroup import construct_warpgroup
+from tvm_tile.tile.products.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.products.warpgroup import construct_warpgroup
+from tvm_tile.tile.units.product import Product, find_product
 
 H200 = find_device("nvidia/h200")
 SILU = StoreWork(operations=20)

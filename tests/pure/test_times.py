@@ -27,27 +27,27 @@ from tvm_tile.graph.rowwise import Combine, Rows, Scan, Sort
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.plan.place import flag_seconds
-from tvm_tile.tile.chain import Chain, connect, construct_chain, with_axes_of
-from tvm_tile.tile.coded import CodedProduct, construct_coded
-from tvm_tile.tile.coded_warpgroup import construct_coded_warpgroup
+from tvm_tile.tile.attention.chain import Chain, connect, construct_chain, with_axes_of
+from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
+from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
 from tvm_tile.tile.construct import construct_contraction
 from tvm_tile.tile.cost import arithmetic_slots, clock
-from tvm_tile.tile.few_vectors import find_matvec
-from tvm_tile.tile.gates import GateProduct, Gates, construct_gates
-from tvm_tile.tile.halo import Halo, Row, construct_halo
-from tvm_tile.tile.held_rows import construct_held, find_held_rows
-from tvm_tile.tile.matrix_cores import construct_matrix_cores
-from tvm_tile.tile.matvec import construct_matvec
-from tvm_tile.tile.mma import construct_mma
-from tvm_tile.tile.plain import construct_plain
-from tvm_tile.tile.product import Product, find_product
-from tvm_tile.tile.reduce import construct_reduction, construct_window
-from tvm_tile.tile.rows import construct_rows
-from tvm_tile.tile.scan import construct_scan
-from tvm_tile.tile.sort import construct_sort
-from tvm_tile.tile.strips import construct_strips
-from tvm_tile.tile.transpose import Copy, Source, construct_transpose
-from tvm_tile.tile.warpgroup import construct_warpgroup
+from tvm_tile.tile.few_rows.few_vectors import find_matvec
+from tvm_tile.tile.few_rows.gates import GateProduct, Gates, construct_gates
+from tvm_tile.tile.few_rows.matvec import construct_matvec
+from tvm_tile.tile.moves.plain import construct_plain
+from tvm_tile.tile.moves.transpose import Copy, Source, construct_transpose
+from tvm_tile.tile.products.halo import Halo, Row, construct_halo
+from tvm_tile.tile.products.matrix_cores import construct_matrix_cores
+from tvm_tile.tile.products.mma import construct_mma
+from tvm_tile.tile.products.warpgroup import construct_warpgroup
+from tvm_tile.tile.rows.held_rows import construct_held, find_held_rows
+from tvm_tile.tile.rows.reduce import construct_reduction, construct_window
+from tvm_tile.tile.rows.rows import construct_rows
+from tvm_tile.tile.rows.scan import construct_scan
+from tvm_tile.tile.rows.sort import construct_sort
+from tvm_tile.tile.units.product import Product, find_product
+from tvm_tile.tile.windows.strips import construct_strips
 
 EVERY = 10**6
 H200 = find_device("nvidia/h200")

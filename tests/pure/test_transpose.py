@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Tensor
-from tvm_tile.tile.transpose import (
+from tvm_tile.tile.moves.transpose import (
     Copy,
     Source,
     TransposeTile,

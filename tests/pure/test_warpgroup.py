@@ -14,10 +14,10 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import Device, MemoryLevel, find_device, with_tf32
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.product import Operand, Product, find_product
-from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
-from tvm_tile.tile.warpgroup import construct_warpgroup, warpgroup_dtypes
-from tvm_tile.tile.warpgroup_tile import LINE, PARTIAL_PADDING, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.products.warpgroup import construct_warpgroup, warpgroup_dtypes
+from tvm_tile.tile.products.warpgroup_tile import LINE, PARTIAL_PADDING, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.units.product import Operand, Product, find_product
+from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
 
 H200 = find_device("nvidia/h200")
 H100 = find_device("nvidia/h100")

@@ -3,7 +3,7 @@
 import pytest
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
-from tvm_tile.tile.weight_layout import is_of_few_rows, is_weight
+from tvm_tile.tile.few_rows.weight_layout import is_of_few_rows, is_weight
 
 
 def along(axis: str, step: int = 1, offset: int = 0) -> AffineIndex:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
-from tvm_tile.tile.strips import construct_strips
-from tvm_tile.tile.vectors import ONE_BY_ONE, vectors_of
-from tvm_tile.tile.window import WindowTile, window_of
+from tvm_tile.tile.windows.strips import construct_strips
+from tvm_tile.tile.windows.vectors import ONE_BY_ONE, vectors_of
+from tvm_tile.tile.windows.window import WindowTile, window_of
 
 H200 = find_device("nvidia/h200")
 

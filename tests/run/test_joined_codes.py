@@ -17,7 +17,7 @@ import tvm_tile
 from tvm_tile import Open, Options
 from tvm_tile.frontend import import_model
 from tvm_tile.passes import JoinProducts
-from tvm_tile.tile.side_by_side import Cost
+from tvm_tile.tile.weld.side_by_side import Cost
 
 pytestmark = pytest.mark.bank(3)
 

@@ -16,7 +16,7 @@ import tvm_tile
 from tvm_tile.frontend import import_model
 from tvm_tile.frontend.imported import describe
 from tvm_tile.passes import JoinProducts
-from tvm_tile.tile.side_by_side import Cost
+from tvm_tile.tile.weld.side_by_side import Cost
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional

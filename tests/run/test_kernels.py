@@ -12,7 +12,7 @@ from rowwise_cases import ROWWISE
 from window_cases import HALVES, VECTORS
 
 from tvm_tile.device.detect import resolve_device
-from tvm_tile.schedule.window import schedule_window
+from tvm_tile.schedule.s_tir.window import schedule_window
 
 pytestmark = pytest.mark.bank(4)
 

@@ -19,7 +19,7 @@ from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.runtime.launch import load_functions
 from tvm_tile.schedule import Task
-from tvm_tile.schedule.matvec import schedule_matvec
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 
 EMULATED = find_device("emulated")
 LIMIT = 1e-5

@@ -21,8 +21,8 @@ from tvm_tile.device.emulated import EMULATED
 from tvm_tile.errors import ModelError
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
-from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Scheduled, Task
+from tvm_tile.schedule.s_tir.rows import schedule_rows
 
 pytestmark = pytest.mark.bank(4)
 

@@ -20,8 +20,8 @@ from tvm_tile.device import find_device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.rule import Scheduled, Task
-from tvm_tile.schedule.transpose import read_outputs, schedule_transpose, write_transpose
-from tvm_tile.tile.transpose import construct_transpose
+from tvm_tile.schedule.s_tir.transpose import read_outputs, schedule_transpose, write_transpose
+from tvm_tile.tile.moves.transpose import construct_transpose
 
 pytestmark = pytest.mark.bank(3)
 

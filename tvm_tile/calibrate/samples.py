@@ -22,15 +22,15 @@ from tvm_tile.files.json_data import revived
 from tvm_tile.files.whole_file import replacing
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.construct import contraction_predictor
-from tvm_tile.tile.few_vectors import find_matvec
-from tvm_tile.tile.matrix_cores import construct_matrix_cores
-from tvm_tile.tile.matvec import construct_matvec
-from tvm_tile.tile.mma import construct_mma
-from tvm_tile.tile.plain import construct_plain
-from tvm_tile.tile.product import Product, find_product
-from tvm_tile.tile.reduce import construct_reduction
+from tvm_tile.tile.few_rows.few_vectors import find_matvec
+from tvm_tile.tile.few_rows.matvec import construct_matvec
+from tvm_tile.tile.moves.plain import construct_plain
+from tvm_tile.tile.products.matrix_cores import construct_matrix_cores
+from tvm_tile.tile.products.mma import construct_mma
+from tvm_tile.tile.products.warpgroup import construct_warpgroup
+from tvm_tile.tile.rows.reduce import construct_reduction
 from tvm_tile.tile.rtile import RProgram, RTile
-from tvm_tile.tile.warpgroup import construct_warpgroup
+from tvm_tile.tile.units.product import Product, find_product
 
 Floats = npt.NDArray[np.float64]
 _EVERY = 1 << 20  # all tiles that a construction finds

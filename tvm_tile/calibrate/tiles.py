@@ -30,11 +30,11 @@ from tvm_tile.report.trial import tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.trials import run_trials
 from tvm_tile.schedule import Task
-from tvm_tile.schedule.elementwise import schedule_elementwise
-from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.schedule.reduction import schedule_reduction
 from tvm_tile.schedule.rule import FindChoices, Scheduled
-from tvm_tile.schedule.staged import draft
+from tvm_tile.schedule.s_tir.elementwise import schedule_elementwise
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
+from tvm_tile.schedule.s_tir.reduction import schedule_reduction
+from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.schedule.warp_products import schedule_matrix_cores, schedule_mma
 from tvm_tile.schedule.wgmma import schedule_wgmma
 from tvm_tile.tile.construct import construct_contraction

@@ -54,7 +54,7 @@ class ContractionTimes:
 
 @dataclass(frozen=True, slots=True)
 class WindowTimes:
-    """Sliding windows, pooling and depthwise convolution (``tile/strips.py``).
+    """Sliding windows, pooling and depthwise convolution (``tile/windows/strips.py``).
 
     Cycles are those at which the multiply-adds of the record's peak are sustained.
 
@@ -97,7 +97,7 @@ class WindowTimes:
 
 @dataclass(frozen=True, slots=True)
 class ReductionTimes:
-    """Sums without reuse, and kernels that add the parts of sums (``tile/reduce.py``).
+    """Sums without reuse, and kernels that add the parts of sums (``tile/rows/reduce.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -113,7 +113,7 @@ class ReductionTimes:
 
 @dataclass(frozen=True, slots=True)
 class RowTimes:
-    """Chains of reductions over the same rows, which they read again (``tile/rows.py``).
+    """Chains of reductions over the same rows, which they read again (``tile/rows/rows.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -126,7 +126,7 @@ class RowTimes:
 
 @dataclass(frozen=True, slots=True)
 class HeldRowTimes:
-    """Chains of reductions whose rows are held in registers (``tile/held_rows.py``).
+    """Chains of reductions whose rows are held in registers (``tile/rows/held_rows.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -147,7 +147,7 @@ class HeldRowTimes:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseTimes:
-    """Element-wise operators (``tile/plain.py``).
+    """Element-wise operators (``tile/moves/plain.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -160,7 +160,7 @@ class ElementwiseTimes:
 
 @dataclass(frozen=True, slots=True)
 class TransposeTimes:
-    """Copies whose output lies in another order than what they read (``tile/transpose.py``).
+    """Copies whose output lies in another order than what they read (``tile/moves/transpose.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -185,7 +185,7 @@ class TransposeTimes:
 
 @dataclass(frozen=True, slots=True)
 class MatvecTimes:
-    """Products of a long operand with a few vectors (``tile/matvec.py``).
+    """Products of a long operand with a few vectors (``tile/few_rows/matvec.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -214,7 +214,7 @@ class MatvecTimes:
 
 @dataclass(frozen=True, slots=True)
 class CodedTimes:
-    """Products of few vectors with a matrix of codes of a few bits (``tile/coded.py``).
+    """Products of few vectors with a matrix of codes of a few bits (``tile/coded/few_vectors.py``).
 
     Matrix units multiply, but what their warps do in the main is to decode, on CUDA cores.
 
@@ -238,7 +238,7 @@ class CodedTimes:
 
 @dataclass(frozen=True, slots=True)
 class CoreAttentionTimes:
-    """Two products with rows' softmax in between (``tile/attention.py``).
+    """Two products with rows' softmax in between (``tile/attention/cores.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -271,7 +271,7 @@ class CoreAttentionTimes:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTimes:
-    """Attention of few queries, bound by reading keys and values (``tile/decode.py``).
+    """Attention of few queries, bound by reading keys and values (``tile/attention/decode.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -299,7 +299,7 @@ class DecodeTimes:
 
 @dataclass(frozen=True, slots=True)
 class GateTimes:
-    """Recurrent cells: products of few rows and what becomes of their sums (``tile/gates.py``).
+    """Recurrent cells: products of few rows and what follows (``tile/few_rows/gates.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -326,7 +326,7 @@ class GateTimes:
 
 @dataclass(frozen=True, slots=True)
 class ScanTimes:
-    """Running sums along rows (``tile/scan.py``).
+    """Running sums along rows (``tile/rows/scan.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -339,7 +339,7 @@ class ScanTimes:
 
 @dataclass(frozen=True, slots=True)
 class SortTimes:
-    """Sorts of rows by merging (``tile/sort.py``).
+    """Sorts of rows by merging (``tile/rows/sort.py``).
 
     Attributes:
         origin: what the numbers are from.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupTimes:
-    """Products by warpgroup instructions (``tile/warpgroup.py``).
+    """Products by warpgroup instructions (``tile/products/warpgroup.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -72,7 +72,7 @@ class CodedWarpgroupTimes:
 
 @dataclass(frozen=True, slots=True)
 class ChainTimes:
-    """Two products with rows' softmax in between, such as attention (``tile/chain.py``).
+    """Two products with rows' softmax in between, such as attention (``tile/attention/chain.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -95,7 +95,7 @@ class ChainTimes:
 
 @dataclass(frozen=True, slots=True)
 class StoreTimes:
-    """What becomes of the sums of matrix units before they are stored (``tile/store_work.py``).
+    """What is done with matrix units' sums before the store (``tile/products/store_work.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -115,7 +115,7 @@ class StoreTimes:
 
 @dataclass(frozen=True, slots=True)
 class MmaTimes:
-    """Products by a warp's matrix instructions (``tile/mma.py``).
+    """Products by a warp's matrix instructions (``tile/products/mma.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -173,7 +173,7 @@ class WarpAttentionTimes:
 
 @dataclass(frozen=True, slots=True)
 class HaloTimes:
-    """A product, windows of its result and a product of these (``tile/halo.py``).
+    """A product, windows of its result and a product of these (``tile/products/halo.py``).
 
     Attributes:
         origin: what the numbers are from.
@@ -222,7 +222,7 @@ class HaloTimes:
 
 @dataclass(frozen=True, slots=True)
 class MatrixCoreTimes:
-    """Products by AMD's matrix instructions (``tile/matrix_cores.py``).
+    """Products by AMD's matrix instructions (``tile/products/matrix_cores.py``).
 
     Attributes:
         origin: what the numbers are from.

@@ -11,7 +11,7 @@ from tvm import relax
 
 from tvm_tile.frontend.evaluate import evaluate, static_shape
 from tvm_tile.frontend.fold import folded
-from tvm_tile.tile.band import find_banded
+from tvm_tile.tile.attention.band import find_banded
 
 _MASKS = frozenset(
     f"relax.{name}"

@@ -17,7 +17,7 @@ from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import has_vector_form, loads_in, nodes_in
-from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 
 Place = Mapping[str, Any]
 """Name of an axis -> its value; an axis that is not named is at 0."""
@@ -207,3 +207,34 @@ def value_of(index: AffineIndex, place: Place) -> Any:
         if name in place:
             total = total + place[name] * coefficient
     return total
+
+
+def quotient(value: Any, count: Any) -> Any:
+    """A number that is not negative, divided by a number that may be an expression.
+
+    TVM would prove for seconds that the second one is not negative, either.
+    """
+    return value // count if isinstance(count, int) else tirx.truncdiv(value, like(value, count))
+
+
+def remainder(value: Any, count: Any) -> Any:
+    """What :func:`quotient` leaves."""
+    return value % count if isinstance(count, int) else tirx.truncmod(value, like(value, count))
+
+
+def digits(value: Any, axes: Sequence[Axis], extents: Sequence[Any]) -> list[tuple[str, Any]]:
+    """``value`` as one digit an axis, the last one the fastest."""
+    names = (axis.name for axis in axes)
+    return list(zip(names, split(value, extents), strict=True))
+
+
+def split(value: Any, extents: Sequence[Any]) -> list[Any]:
+    """A number as one digit an extent, the last one the fastest; the first has no end."""
+    found: list[Any] = []
+    below: Any = 1
+    for count in reversed(extents):
+        digit = value if isinstance(below, int) and below == 1 else quotient(value, below)
+        is_first = len(found) == len(extents) - 1
+        found.append(digit if is_first else remainder(digit, count))
+        below *= count
+    return found[::-1]

@@ -42,10 +42,10 @@ from tvm_tile.passes.weld.mark_gathers import MarkGathers
 from tvm_tile.passes.weld.mark_pads import MarkPads
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
-from tvm_tile.tile.matrix_cores import matrix_core_dtypes
-from tvm_tile.tile.mma import mma_dtypes
-from tvm_tile.tile.side_by_side import Cost
-from tvm_tile.tile.warpgroup import dtypes_by_depth, warpgroup_dtypes
+from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
+from tvm_tile.tile.products.mma import mma_dtypes
+from tvm_tile.tile.products.warpgroup import dtypes_by_depth, warpgroup_dtypes
+from tvm_tile.tile.weld.side_by_side import Cost
 
 _LEGALIZING = "LegalizeOps"
 

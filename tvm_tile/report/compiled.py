@@ -14,8 +14,8 @@ from tvm_tile.report.origin import Origin
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport
 from tvm_tile.report.resources import Resources
 from tvm_tile.report.turned_weights import TurnedWeights
-from tvm_tile.tile.connect import Decision
 from tvm_tile.tile.rules import RunnerUp
+from tvm_tile.tile.weld.connect import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.rule import Scheduled
-from tvm_tile.schedule.steps import bind_loop
+from tvm_tile.schedule.s_tir.steps import bind_loop
 from tvm_tile.tile.rules import ELEMENTWISE
 
 OPEN_COPY = "tvm_tile.open_copy"

@@ -19,7 +19,7 @@ from tvm_tile.build.leaving import Need, leaving_unless
 from tvm_tile.graph.expression import substituted, uses, variables_in
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.schedule.guards import is_grid, loop_ranges
+from tvm_tile.schedule.s_tir.guards import is_grid, loop_ranges
 
 _ATTRIBUTE = "tvm_tile.open_outputs"
 _RANGES = "tvm_tile.open_ranges"

@@ -17,25 +17,25 @@ from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors import DynamicShapeError, ModelError, OptionError
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.own_names import with_own_names
-from tvm_tile.schedule import contraction, warp_products
+from tvm_tile.schedule import warp_products
 from tvm_tile.schedule.attention import schedule_attention
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.schedule.coded import schedule_coded
-from tvm_tile.schedule.contraction import schedule_contraction
 from tvm_tile.schedule.decode import schedule_decode
-from tvm_tile.schedule.elementwise import schedule_elementwise
 from tvm_tile.schedule.gates import schedule_gates
 from tvm_tile.schedule.halo import schedule_halo
-from tvm_tile.schedule.matvec import schedule_matvec
-from tvm_tile.schedule.reduction import schedule_reduction
-from tvm_tile.schedule.rows import schedule_rows
 from tvm_tile.schedule.rule import Choice, FindChoices, Scheduled, Task
+from tvm_tile.schedule.s_tir import contraction
+from tvm_tile.schedule.s_tir.elementwise import schedule_elementwise
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
+from tvm_tile.schedule.s_tir.reduction import schedule_reduction
+from tvm_tile.schedule.s_tir.rows import schedule_rows
+from tvm_tile.schedule.s_tir.transpose import schedule_transpose
+from tvm_tile.schedule.s_tir.window import schedule_window
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.schedule.tensor_cores.over_extents import Values
-from tvm_tile.schedule.transpose import schedule_transpose
 from tvm_tile.schedule.warp_products import mma_over, schedule_matrix_cores, schedule_mma
 from tvm_tile.schedule.wgmma import schedule_wgmma, wgmma_over
-from tvm_tile.schedule.window import schedule_window
 from tvm_tile.tile.rules import (
     ATTENTION,
     CHAIN,
@@ -96,7 +96,7 @@ RULES = (
     Finder(WGMMA, schedule_wgmma, over=wgmma_over),
     Finder(MMA, schedule_mma, warp_products.least_seconds, mma_over),
     Finder(MATRIX_CORES, schedule_matrix_cores),
-    Finder(CONTRACTION, schedule_contraction, contraction.least_seconds),
+    Finder(CONTRACTION, contraction.schedule_contraction, contraction.least_seconds),
     Finder(WINDOW, schedule_window),
     Finder(ROW, schedule_reduction),  # and COLUMN, and WINDOW where the strips are refused
     Finder(TRANSPOSE, schedule_transpose),

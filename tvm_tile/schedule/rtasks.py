@@ -6,9 +6,9 @@ from tvm_tile.schedule.decode.find import find_decode
 from tvm_tile.schedule.decode.rule import decode_choices
 from tvm_tile.schedule.ranking import candidates
 from tvm_tile.schedule.rule import Scheduled, Task
-from tvm_tile.schedule.staged import draft
+from tvm_tile.schedule.s_tir.staged import draft
+from tvm_tile.tile.attention.decode import construct_decode
 from tvm_tile.tile.construct import construct_contraction
-from tvm_tile.tile.decode import construct_decode
 from tvm_tile.tile.rules import CONTRACTION, DECODE, Rule
 
 # Of a block: each may then have all registers that a thread can name, and kernels of most rules

@@ -16,7 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile import compat
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.own_names import has_own_names
-from tvm_tile.schedule.steps import begun, bind_loop, launched, loops_by_kind, replace_parts
+from tvm_tile.schedule.s_tir.steps import begun, bind_loop, launched, loops_by_kind, replace_parts
 
 THREADS = 256
 

@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.steps import shared_scope
+from tvm_tile.schedule.s_tir.steps import shared_scope
 from tvm_tile.tile.staging import ALIGNED, Room, shared_bytes
 
 Numbers = tuple[Any, Any, Any]

@@ -22,7 +22,7 @@ from tvm_tile.passes.sequence import (
 from tvm_tile.passes.state.copy_ends import CopyEnds
 from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.report.turned_weights import TurnedWeights
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 
 @dataclass(frozen=True, slots=True)

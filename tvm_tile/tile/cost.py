@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.reduce import sum_seconds
+from tvm_tile.tile.limits import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_registers, nameable_registers, occupancy
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length

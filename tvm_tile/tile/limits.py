@@ -1,6 +1,11 @@
-"""Times that bound a kernel together."""
+"""Times that bound a kernel: of work that overlaps in part, and of sums that read all once."""
 
 from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_tile.device.device import Device, MemoryLevel
 
 
 def norm(power: float, *values: float) -> float:
@@ -9,3 +14,14 @@ def norm(power: float, *values: float) -> float:
     The higher the power, the less the smaller ones count.
     """
     return float(sum(value**power for value in values) ** (1 / power))
+
+
+def sum_seconds(traffic: npt.ArrayLike, device: Device) -> npt.NDArray[np.float64]:
+    """A kernel that sums what it reads once, its launch included; ``traffic`` is in bytes."""
+    stream = np.asarray(traffic, np.float64) / device.memory(MemoryLevel.GLOBAL).bandwidth
+    return np.asarray(np.maximum(stream, round_trip_seconds(device)) + device.launch_latency)
+
+
+def round_trip_seconds(device: Device) -> float:
+    """The least time of a sum: a block's start, one load, and the tree of its partial sums."""
+    return device.times.reduction.round_trip_cycles / device.clock

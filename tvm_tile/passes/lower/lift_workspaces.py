@@ -15,7 +15,7 @@ from tvm.s_tir import SBlockRealize
 from tvm_tile import compat
 from tvm_tile.graph.expression import uses
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import replace_parts
 
 
 @tvm.transform.module_pass(opt_level=0, name="LiftWorkspaces")

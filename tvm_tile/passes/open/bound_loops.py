@@ -38,7 +38,7 @@ from tvm_tile.graph.open_extents import Point
 from tvm_tile.passes.open.plain_loops import is_one
 from tvm_tile.passes.open.unify import at_point
 from tvm_tile.schedule.open_outputs import with_extents
-from tvm_tile.schedule.steps import replace_parts, replace_value
+from tvm_tile.schedule.s_tir.steps import replace_parts, replace_value
 
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _SPATIAL, _REDUCE = 0, 2

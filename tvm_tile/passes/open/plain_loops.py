@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import replace_parts
 
 NUMBERS = (tirx.IntImm, tirx.FloatImm)
 _CONDITIONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)

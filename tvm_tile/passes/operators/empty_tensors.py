@@ -15,7 +15,7 @@ from tvm.s_tir import SBlockRealize
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.runtime.arrays import numpy_dtype
-from tvm_tile.schedule.steps import begun
+from tvm_tile.schedule.s_tir.steps import begun
 
 
 @tvm.transform.module_pass(opt_level=0, name="EmptyResults")

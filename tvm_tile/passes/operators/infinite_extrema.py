@@ -13,7 +13,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.expression import is_load_of
 from tvm_tile.graph.functions import with_prim_funcs
 from tvm_tile.registered import register_extrema
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import replace_parts
 
 _STARTS = {tirx.Max: (tirx.min_value, -math.inf), tirx.Min: (tirx.max_value, math.inf)}
 

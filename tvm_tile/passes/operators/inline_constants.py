@@ -17,8 +17,8 @@ from tvm_tile.build.exact.floats import hide_zeros
 from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
-from tvm_tile.schedule.steps import replace_parts
-from tvm_tile.tile.band import Banded, find_banded
+from tvm_tile.schedule.s_tir.steps import replace_parts
+from tvm_tile.tile.attention.band import Banded, find_banded
 
 
 @tvm.transform.module_pass(opt_level=0, name="InlineConstants")

@@ -15,7 +15,7 @@ from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
 from tvm_tile.frontend.transposed_weights import transposition_source
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
-from tvm_tile.tile.weight_layout import is_of_few_rows
+from tvm_tile.tile.few_rows.weight_layout import is_of_few_rows
 
 _MATRIX = 2  # dimensions
 

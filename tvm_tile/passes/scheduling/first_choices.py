@@ -15,7 +15,7 @@ from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.tile.rules import Rule
-from tvm_tile.tile.side_by_side import Cost
+from tvm_tile.tile.weld.side_by_side import Cost
 
 Rules = tuple[Rule, ...] | None
 """Rules to ask; ``None`` for all."""

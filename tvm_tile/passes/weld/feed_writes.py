@@ -25,9 +25,9 @@ from tvm_tile.passes.weld.fuse_tiles import (
     with_outputs,
 )
 from tvm_tile.passes.weld.one_function import JoinedFunctions, as_one, joined_name, outer_values
-from tvm_tile.schedule.normalize import inlined
-from tvm_tile.schedule.steps import replace_parts
-from tvm_tile.tile.connect import Kind
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.steps import replace_parts
+from tvm_tile.tile.weld.connect import Kind
 
 
 @tvm.transform.module_pass(opt_level=0, name="FeedWrites")

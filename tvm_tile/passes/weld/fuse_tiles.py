@@ -21,10 +21,10 @@ from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, conten
 from tvm_tile.passes.state.separate_in_place import with_blocks
 from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
 from tvm_tile.schedule import Scheduled
-from tvm_tile.schedule.row_axes import stay_in_order
+from tvm_tile.schedule.s_tir.row_axes import stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
-from tvm_tile.tile.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 from tvm_tile.tile.rules import JOINING, ROWS, Level
+from tvm_tile.tile.weld.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
 
 Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
 """A function as one kernel; ``None`` where no rule takes it, of all or of these."""

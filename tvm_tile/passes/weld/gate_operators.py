@@ -1,4 +1,4 @@
-"""Relax operators as :mod:`tvm_tile.tile.gate_groups` knows them."""
+"""Relax operators as :mod:`tvm_tile.tile.weld.gate_groups` knows them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
 from tvm_tile.frontend.transposed_weights import is_transposition
-from tvm_tile.tile.gate_groups import Role
-from tvm_tile.tile.gates import MOST_VECTORS
+from tvm_tile.tile.few_rows.gates import MOST_VECTORS
+from tvm_tile.tile.weld.gate_groups import Role
 
 _MATRIX = 2  # dimensions
 _EACH = frozenset(

@@ -17,8 +17,8 @@ from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.weld.fuse_tiles import Predict
 from tvm_tile.passes.weld.gate_operators import Statement, read_statements
 from tvm_tile.passes.weld.one_function import joined_name, one_function
-from tvm_tile.tile.gate_groups import GateNode, Role, group_gates, order_units
 from tvm_tile.tile.rules import GATES
+from tvm_tile.tile.weld.gate_groups import GateNode, Role, group_gates, order_units
 
 
 @tvm.transform.module_pass(opt_level=0, name="GroupGates")

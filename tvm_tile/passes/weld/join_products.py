@@ -17,8 +17,8 @@ from tvm_tile.passes.ir.rewriter import with_dataflow_blocks
 from tvm_tile.passes.weld.fuse_tiles import Record
 from tvm_tile.passes.weld.parallel_products import ConstantProduct, is_static, parallel_products
 from tvm_tile.passes.weld.product_weights import side_by_side
-from tvm_tile.tile.connect import Decision, decide
-from tvm_tile.tile.side_by_side import (
+from tvm_tile.tile.weld.connect import Decision, decide
+from tvm_tile.tile.weld.side_by_side import (
     Cost,
     Joint,
     Members,

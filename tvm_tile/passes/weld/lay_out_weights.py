@@ -21,8 +21,8 @@ from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.weld.fuse_tiles import Predict
 from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.schedule import Scheduled
-from tvm_tile.schedule.steps import replace_parts
-from tvm_tile.tile.weight_layout import is_weight
+from tvm_tile.schedule.s_tir.steps import replace_parts
+from tvm_tile.tile.few_rows.weight_layout import is_weight
 
 Place = tuple[Any, int]
 """A function's variable in the module, and the position of one of its parameters."""

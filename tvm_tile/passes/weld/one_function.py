@@ -15,7 +15,7 @@ from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.ir.rewriter import is_in_place
 from tvm_tile.passes.scheduling.first_choices import content_of
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import replace_parts
 
 _PREFIX = "joined_"
 

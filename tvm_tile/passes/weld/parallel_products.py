@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
 from tvm_tile.passes.weld.product_weights import ConstantMatrix, DecodedMatrix, Weights
-from tvm_tile.tile.side_by_side import Pointwise
+from tvm_tile.tile.weld.side_by_side import Pointwise
 
 _MATRIX = 2  # dimensions
 _EACH = frozenset(

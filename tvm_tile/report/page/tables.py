@@ -10,7 +10,7 @@ from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
 from tvm_tile.report.persistent_report import LeftApart
-from tvm_tile.tile.connect import Decision
+from tvm_tile.tile.weld.connect import Decision
 
 Row = tuple[str, ...]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tvm_tile.tile.connect import Decision, Edge
+from tvm_tile.tile.weld.connect import Decision, Edge
 
 # All in pixels.
 _MARGIN, _PADDING = 16, 12

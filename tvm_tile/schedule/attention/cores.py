@@ -36,10 +36,10 @@ from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, write_attention
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.schedule.threads import BoundLoops, ThreadLevel, Threads
-from tvm_tile.tile.attention import VECTOR, CoreTile, vector_elements
-from tvm_tile.tile.product import Operand
-from tvm_tile.tile.slab import vector_width
+from tvm_tile.tile.attention.cores import VECTOR, CoreTile, vector_elements
 from tvm_tile.tile.staging import Room
+from tvm_tile.tile.units.product import Operand
+from tvm_tile.tile.units.slab import vector_width
 
 _TOGETHER = 8  # vectors that a thread has on their way from global memory at a time
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}

@@ -30,15 +30,15 @@ from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
-from tvm_tile.schedule.normalize import inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.steps import blocks_named
+from tvm_tile.schedule.s_tir.normalize import inlined, store_by_sums
+from tvm_tile.schedule.s_tir.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.work import made_operations
-from tvm_tile.tile.chain import Chain, connect, is_along_rows, with_axes_of
+from tvm_tile.tile.attention.chain import Chain, connect, is_along_rows, with_axes_of
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
 _REDUCTIONS = (2, 4, 5)

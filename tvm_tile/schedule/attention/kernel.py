@@ -32,12 +32,12 @@ from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
+from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import HeldScores, begin_weighing
 from tvm_tile.schedule.tensor_cores.parameters import function
-from tvm_tile.schedule.tensor_cores.place import Place, digits
 from tvm_tile.schedule.threads import Threads
-from tvm_tile.tile.rounds import WalkingTile
+from tvm_tile.tile.attention.rounds import WalkingTile
 
 QUERIES, KEYS, VALUES = range(3)  # the operands
 

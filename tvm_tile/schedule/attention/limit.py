@@ -15,7 +15,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import is_choice
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import replace_parts
 
 _REDUCE = 2
 _COMBINED = (tirx.Add, tirx.Max)

@@ -13,8 +13,8 @@ from tvm import sym, tirx
 from tvm_tile.graph.expression import is_load_of, number_in
 from tvm_tile.graph.extract import Names, affine_index, loads_in
 from tvm_tile.schedule.attention.weights import Weights, without_casts
-from tvm_tile.tile.band import Band, find_runs
-from tvm_tile.tile.chain import Chain
+from tvm_tile.tile.attention.band import Band, find_runs
+from tvm_tile.tile.attention.chain import Chain
 
 _COMPARISONS: dict[type, Callable[[int, int], bool]] = {
     tirx.LT: operator.lt,

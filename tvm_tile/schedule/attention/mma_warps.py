@@ -22,8 +22,8 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.threads import ThreadLevel
 from tvm_tile.schedule.units.asynchronous_copies import begin_copies
 from tvm_tile.schedule.units.mma import Loaded, begin_fragments, multiply
-from tvm_tile.tile.slab import ELEMENT, Slab
-from tvm_tile.tile.warp_attention import WarpAttentionTile
+from tvm_tile.tile.attention.warps import WarpAttentionTile
+from tvm_tile.tile.units.slab import ELEMENT, Slab
 
 _REGISTERS = 4  # of a fragment
 

@@ -2,7 +2,7 @@
 
 Attention has a softmax in between, a feed-forward network an activation.
 
-``find.py`` finds them, ``tile/warp_attention.py`` and ``tile/attention.py`` rank tiles,
+``find.py`` finds them, ``tile/attention/warps.py`` and ``tile/attention/cores.py`` rank tiles,
 ``kernel.py`` writes the walk through the keys, and a unit (``mma_warps.py``, ``waves.py``,
 ``cores.py``) what is done with a tile of them.
 """
@@ -19,10 +19,10 @@ from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.attention.mma_warps import write_with_mma
 from tvm_tile.schedule.attention.waves import write_with_waves
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.tile.attention import construct_core_attention
+from tvm_tile.tile.attention.cores import construct_core_attention
+from tvm_tile.tile.attention.warps import WarpAttentionTile, construct_warp_attention
 from tvm_tile.tile.rules import ATTENTION, WARP_ATTENTION
-from tvm_tile.tile.unit import WaveUnit
-from tvm_tile.tile.warp_attention import WarpAttentionTile, construct_warp_attention
+from tvm_tile.tile.units.unit import WaveUnit
 
 
 def schedule_attention(task: Task, count: int) -> Sequence[Choice]:

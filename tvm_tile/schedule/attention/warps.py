@@ -28,8 +28,8 @@ from tvm_tile.schedule.attention.rows import HeldScores
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.warp_attention import WarpAttentionTile
+from tvm_tile.tile.attention.warps import WarpAttentionTile
+from tvm_tile.tile.units.product import Operand, Product
 
 
 class Warps(ABC):

@@ -14,9 +14,9 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.tile.slab import UNIT
-from tvm_tile.tile.unit import WaveUnit
-from tvm_tile.tile.warp_attention import WarpAttentionTile
+from tvm_tile.tile.attention.warps import WarpAttentionTile
+from tvm_tile.tile.units.slab import UNIT
+from tvm_tile.tile.units.unit import WaveUnit
 
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
 _ALL_LANES = 0xFFFFFFFF

@@ -22,9 +22,9 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.threads import ThreadLevel
 from tvm_tile.schedule.units.matrix_cores import Loaded, begin_fragments, multiply
 from tvm_tile.schedule.units.register_copies import begin_copies
-from tvm_tile.tile.panel import WORD, Panel
-from tvm_tile.tile.unit import WaveUnit
-from tvm_tile.tile.warp_attention import WarpAttentionTile
+from tvm_tile.tile.attention.warps import WarpAttentionTile
+from tvm_tile.tile.units.panel import WORD, Panel
+from tvm_tile.tile.units.unit import WaveUnit
 
 
 def write_with_waves(

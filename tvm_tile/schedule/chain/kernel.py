@@ -15,7 +15,8 @@ The loops that :func:`write_chain` writes, for each of a block's items (rows of 
 
 The tiles of keys are those with an element in the mask's band for any of the item's rows: all of
 them, where nothing is masked. Under a causal mask later rows have more; the longest items come
-first (:class:`tvm_tile.tile.rounds.Rounds`), and only tiles at the band's edge compare indices.
+first (:class:`tvm_tile.tile.attention.rounds.Rounds`), and only tiles at the band's edge compare
+indices.
 
 While tensor cores add up one tile's values, other lanes weigh the next tile's scores. The weights'
 registers are written behind the wait for the product that reads them.
@@ -40,20 +41,21 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
+from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import begin_weighing
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
-from tvm_tile.schedule.tensor_cores.place import Boxed, Place, digits
+from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
-from tvm_tile.tile.chain import Chain, ChainTile
-from tvm_tile.tile.sum_layout import CORNER_PITCH, CORNER_ROWS
-from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
+from tvm_tile.tile.attention.chain import Chain, ChainTile
+from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP
+from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
 
 _DEPTH = 16  # of an instruction
 _LINE_STEPS = 4  # instructions along a line

@@ -17,10 +17,10 @@ from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import replace_parts
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
-from tvm_tile.tile.coded import CodedProduct
-from tvm_tile.tile.product import Operand
+from tvm_tile.tile.coded.few_vectors import CodedProduct
+from tvm_tile.tile.units.product import Operand
 
 _MATRIX = 2  # dimensions
 _LOAD = 16  # bytes

@@ -40,8 +40,8 @@ from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedTile
-from tvm_tile.tile.sum_layout import QUAD
+from tvm_tile.tile.coded.few_vectors import COLUMNS, LANES, ROWS, CodedTile
+from tvm_tile.tile.units.sum_layout import QUAD
 
 _DEPTH = 16  # of an instruction
 _WARP = 32

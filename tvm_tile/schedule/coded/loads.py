@@ -23,7 +23,7 @@ from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.words import WORD, choose_bytes, registers, word
 from tvm_tile.schedule.tensor_cores.place import Place, linear, value_of
-from tvm_tile.tile.coded import COLUMNS, LANES, ROWS, CodedProduct, CodedTile
+from tvm_tile.tile.coded.few_vectors import COLUMNS, LANES, ROWS, CodedProduct, CodedTile
 
 _WORD_BYTES = WORD // 8
 _AHEAD = 256  # bytes that the second-level cache fetches at once

@@ -13,9 +13,9 @@ from tvm_tile.schedule.coded.kernel import write_coded
 from tvm_tile.schedule.coded.warpgroup_kernel import write_coded_warpgroup
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.tensor_cores.work import store_work
-from tvm_tile.tile.coded import construct_coded
-from tvm_tile.tile.coded_warpgroup import construct_coded_warpgroup
-from tvm_tile.tile.mma import mma_dtypes
+from tvm_tile.tile.coded.few_vectors import construct_coded
+from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
+from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.rules import CODED, CODED_WARPGROUP
 
 _SMALL_INTEGERS = ("int8", "uint8")

@@ -16,9 +16,9 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.ring import Turn
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
-from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, STEP
-from tvm_tile.tile.sum_layout import CORNER_ROWS
-from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP
+from tvm_tile.tile.coded.warpgroup import LINE_DEPTH, STEP
+from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP
+from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 _WARP = 32  # threads
 _DEPTH = 16  # of an instruction

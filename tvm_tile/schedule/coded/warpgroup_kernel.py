@@ -45,9 +45,9 @@ from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import make_ring
-from tvm_tile.tile.coded_warpgroup import LINE_DEPTH, CodedWarpgroupTile
-from tvm_tile.tile.product import Operand
-from tvm_tile.tile.sum_layout import turned_sums
+from tvm_tile.tile.coded.warpgroup import LINE_DEPTH, CodedWarpgroupTile
+from tvm_tile.tile.units.product import Operand
+from tvm_tile.tile.units.sum_layout import turned_sums
 
 _WARPS = 4  # of a warpgroup
 _BYTE = 8  # bits

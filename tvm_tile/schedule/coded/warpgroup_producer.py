@@ -18,8 +18,8 @@ from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.ring import Turn, arrive
-from tvm_tile.tile.coded_warpgroup import LINE_DEPTH
-from tvm_tile.tile.warpgroup_tile import WARPGROUP
+from tvm_tile.tile.coded.warpgroup import LINE_DEPTH
+from tvm_tile.tile.products.warpgroup_tile import WARPGROUP
 
 
 def produce(kernel: CodedWarpgroups) -> None:

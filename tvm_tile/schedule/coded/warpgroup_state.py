@@ -15,7 +15,7 @@ from tvm_tile.schedule.coded.fragments import Fragments
 from tvm_tile.schedule.pipelines.specialised import PersistentBlock
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import Ring
-from tvm_tile.tile.coded_warpgroup import CodedWarpgroupTile
+from tvm_tile.tile.coded.warpgroup import CodedWarpgroupTile
 
 _WARP = 32  # threads
 

@@ -29,7 +29,7 @@ from tvm_tile.schedule.attention.find import read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.tile.decode import Cached, Decode, vector_of
+from tvm_tile.tile.attention.decode import Cached, Decode, vector_of
 
 _FARTHEST = 1 << 31  # elements that an address reaches
 

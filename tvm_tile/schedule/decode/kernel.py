@@ -51,7 +51,7 @@ from tvm_tile.schedule.decode.worker import Blocks, Memory, Warps, Workers, regi
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import Numbers
-from tvm_tile.tile.decode import Cached, DecodeTile, rooms_of
+from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
 _FOUR = 4  # float32 numbers that a thread loads at once

@@ -6,9 +6,8 @@ from typing import Any
 
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.graph.expression import value_of
+from tvm_tile.graph.expression import digits, value_of
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
-from tvm_tile.schedule.tensor_cores.place import digits
 
 
 class Places:

@@ -1,7 +1,7 @@
 """Attention of few queries, such as a language model's step by one token, read at full speed.
 
-``find.py`` finds it, ``visible.py`` what a mask lets rows see, ``tile/decode.py`` ranks tiles,
-``kernel.py`` writes them for workers, which are warps or blocks (``worker.py``).
+``find.py`` finds it, ``visible.py`` what a mask lets rows see, ``tile/attention/decode.py`` ranks
+tiles, ``kernel.py`` writes them for workers, which are warps or blocks (``worker.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from tvm_tile.schedule.decode.find import DecodeMatch, find_decode
 from tvm_tile.schedule.decode.kernel import write_decode
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.tile.decode import DecodeTile, construct_decode
+from tvm_tile.tile.attention.decode import DecodeTile, construct_decode
 from tvm_tile.tile.rules import DECODE
 
 

@@ -17,7 +17,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.threads import BoundLoops, Numbers, ThreadLevel, Threads
-from tvm_tile.tile.decode import DecodeTile
+from tvm_tile.tile.attention.decode import DecodeTile
 
 _ALL_LANES = 0xFFFFFFFF
 

@@ -1,7 +1,7 @@
 """Several products of few rows, and what becomes of their sums, as one kernel.
 
 ``find.py`` finds them in a function, ``cell.py`` reads what becomes of the sums,
-``tile/gates.py`` ranks tiles; ``kernel.py`` writes one, with the sums of ``sums.py``.
+``tile/few_rows/gates.py`` ranks tiles; ``kernel.py`` writes one, with the sums of ``sums.py``.
 """
 
 from tvm_tile.schedule.gates.rule import schedule_gates

@@ -23,7 +23,7 @@ from tvm_tile.schedule.gates.cell import Cell, read_cell
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.schedule.tensor_cores.work import operations
-from tvm_tile.tile.gates import MOST_VECTORS, GateProduct, Gates
+from tvm_tile.tile.few_rows.gates import MOST_VECTORS, GateProduct, Gates
 
 _MATRIX = 2  # dimensions
 

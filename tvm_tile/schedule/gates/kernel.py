@@ -31,7 +31,7 @@ from tvm_tile.schedule.gates.sums import Summing, WeightRows
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.gates import GatesTile, resident_offsets
+from tvm_tile.tile.few_rows.gates import GatesTile, resident_offsets
 
 _RESIDENT = "resident"
 

@@ -10,7 +10,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.schedule.gates.find import GatesMatch, find_gates
 from tvm_tile.schedule.gates.kernel import write_gates, write_load
 from tvm_tile.schedule.rule import Choice, Resident, Scheduled, Task, as_written
-from tvm_tile.tile.gates import GatesTile, construct_gates
+from tvm_tile.tile.few_rows.gates import GatesTile, construct_gates
 from tvm_tile.tile.rules import GATES
 
 

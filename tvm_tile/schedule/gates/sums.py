@@ -27,7 +27,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.gates import GateProduct, ProductTile
+from tvm_tile.tile.few_rows.gates import GateProduct, ProductTile
 
 _ALL_LANES = 0xFFFFFFFF
 

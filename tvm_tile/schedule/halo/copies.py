@@ -8,13 +8,14 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import Place, split, value_of
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.halo.block import FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS, Block, join
-from tvm_tile.schedule.tensor_cores.place import Place, linear, split, value_of
+from tvm_tile.schedule.tensor_cores.place import linear
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.asynchronous_copies import ask
-from tvm_tile.tile.product import Operand
-from tvm_tile.tile.slab import ELEMENT, vector_width
+from tvm_tile.tile.units.product import Operand
+from tvm_tile.tile.units.slab import ELEMENT, vector_width
 
 _UNROLLED = 16  # rounds of loads
 

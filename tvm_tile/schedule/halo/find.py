@@ -25,14 +25,14 @@ from tvm_tile.graph.expression import loads_of
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.halo.step import SpatialStage, read_step
-from tvm_tile.schedule.normalize import inlined
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.steps import blocks_named
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.classify import is_contraction
-from tvm_tile.tile.halo import Halo, Row
-from tvm_tile.tile.product import Operand, Product, find_product
+from tvm_tile.tile.products.halo import Halo, Row
+from tvm_tile.tile.units.product import Operand, Product, find_product
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,17 +30,18 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import split
 from tvm_tile.schedule.halo.block import Block
 from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
 from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
 from tvm_tile.schedule.halo.windows import Windows, store_windows
 from tvm_tile.schedule.tensor_cores.parameters import function
-from tvm_tile.schedule.tensor_cores.place import Boxed, split
+from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.halo import WARP, HaloTile
-from tvm_tile.tile.slab import FRAGMENT
+from tvm_tile.tile.products.halo import WARP, HaloTile
+from tvm_tile.tile.units.slab import FRAGMENT
 
 
 def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:

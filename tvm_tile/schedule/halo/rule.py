@@ -8,7 +8,7 @@ from functools import partial
 from tvm_tile.schedule.halo.find import find_halo
 from tvm_tile.schedule.halo.kernel import write_halo
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.tile.halo import construct_halo
+from tvm_tile.tile.products.halo import construct_halo
 from tvm_tile.tile.rules import HALO
 
 

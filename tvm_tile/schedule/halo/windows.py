@@ -18,13 +18,13 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import split
 from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join, put
 from tvm_tile.schedule.halo.step import SpatialStage
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
-from tvm_tile.schedule.tensor_cores.place import split
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.halo import WARP
-from tvm_tile.tile.slab import FRAGMENT, UNIT
+from tvm_tile.tile.products.halo import WARP
+from tvm_tile.tile.units.slab import FRAGMENT, UNIT
 
 _OCTETS = 2  # of channels, that a warp has
 _HELD = 4  # sums of a thread, of 16 places by eight channels

@@ -31,7 +31,7 @@ from tvm_tile.schedule.pipelines.pipeline import Pipeline
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
 from tvm_tile.schedule.units.asynchronous_copies import Copies, begin_copies
 from tvm_tile.schedule.units.mma import Fragments, begin_fragments, multiply
-from tvm_tile.tile.slab import ELEMENT, FRAGMENT, Slab
+from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, Slab
 
 
 def _begin_copies(chunks: Chunks, slab: Slab, data: Any, thread: tuple[Any, int]) -> Copies:

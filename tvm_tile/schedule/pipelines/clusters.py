@@ -28,8 +28,8 @@ from tvm_tile.schedule.pipelines.specialised import PersistentBlock
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.threads import memory_of, wait_for_cluster
-from tvm_tile.tile.sum_layout import QUAD
-from tvm_tile.tile.warpgroup_tile import WARPGROUP, RingTile
+from tvm_tile.tile.products.warpgroup_tile import WARPGROUP, RingTile
+from tvm_tile.tile.units.sum_layout import QUAD
 
 
 def stay(tile: RingTile) -> None:

@@ -12,8 +12,8 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.schedule.tensor_cores.chunks import Chunks, chunk_place
 from tvm_tile.schedule.tensor_cores.part import ThreadPart
 from tvm_tile.schedule.tensor_cores.place import Place
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.warp_tile import WarpTile
+from tvm_tile.tile.products.warp_tile import WarpTile
+from tvm_tile.tile.units.product import Product
 
 
 class Pipeline(ABC):

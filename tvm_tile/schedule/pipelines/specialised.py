@@ -30,12 +30,13 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
+from tvm_tile.graph.expression import Place, digits
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
-from tvm_tile.schedule.tensor_cores.place import Place, digits, raster_place
+from tvm_tile.schedule.tensor_cores.place import raster_place
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.warpgroup_tile import BARRIER_BYTES, WARPGROUP, RingTile
+from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, WARPGROUP, RingTile
+from tvm_tile.tile.units.product import Product
 
 _LEAST_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
 Boxes = tuple[Sequence[Axis], Sequence[int]]

@@ -29,8 +29,8 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.schedule.pipelines.pipeline import Pipeline
 from tvm_tile.schedule.units.matrix_cores import Fragments, begin_fragments, multiply
 from tvm_tile.schedule.units.register_copies import begin_copies
-from tvm_tile.tile.panel import Panel
-from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.units.panel import Panel
+from tvm_tile.tile.units.slab import UNIT_BYTES
 
 
 class ThroughRegisters(Pipeline):

@@ -32,7 +32,7 @@ from tvm_tile.loops.combining import Combining
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
 from tvm_tile.schedule.scan.states import States, bound, when
-from tvm_tile.tile.scan import ScanTile
+from tvm_tile.tile.rows.scan import ScanTile
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from tvm_tile.loops.combining import Combining, State
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
 from tvm_tile.schedule.scan.states import Lane, States, barrier, lanes, otherwise, when
-from tvm_tile.tile.scan import ScanTile
+from tvm_tile.tile.rows.scan import ScanTile
 
 
 def shared_bytes(scan: Scan, tile: ScanTile) -> int:

@@ -11,8 +11,8 @@ from tvm_tile.schedule.rule import Scheduled, as_written
 from tvm_tile.schedule.scan.columns import ColumnKernel
 from tvm_tile.schedule.scan.rows import RowKernel, shared_bytes
 from tvm_tile.schedule.scan.states import Begin, write_scan
+from tvm_tile.tile.rows.scan import construct_scan
 from tvm_tile.tile.rules import SCAN
-from tvm_tile.tile.scan import construct_scan
 
 
 def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:

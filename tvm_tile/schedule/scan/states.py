@@ -15,7 +15,7 @@ from tvm_tile.graph.rowwise import Scan
 from tvm_tile.loops.combining import Combining, State
 from tvm_tile.loops.rows import number, shape_of
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.tile.rows import RowTile
+from tvm_tile.tile.rows.rows import RowTile
 
 Index = Sequence[Any]
 

@@ -33,7 +33,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.loops.rows import number
 from tvm_tile.loops.sorting import Ordering, Sorted
 from tvm_tile.schedule.scan.states import Lane, States, barrier, lanes, otherwise, when
-from tvm_tile.tile.sort import SortTile
+from tvm_tile.tile.rows.sort import SortTile
 
 
 class ChunkKernel:

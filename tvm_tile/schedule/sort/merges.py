@@ -21,7 +21,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.loops.rows import number
 from tvm_tile.loops.sorting import Ordering, Sorted
 from tvm_tile.schedule.scan.states import States, bound, when
-from tvm_tile.tile.sort import Runs
+from tvm_tile.tile.rows.sort import Runs
 
 _THREADS = 256
 

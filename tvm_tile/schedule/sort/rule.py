@@ -24,8 +24,8 @@ from tvm_tile.schedule.rule import Scheduled, as_written
 from tvm_tile.schedule.scan.states import States
 from tvm_tile.schedule.sort.chunks import ChunkKernel
 from tvm_tile.schedule.sort.merges import write_merge
+from tvm_tile.tile.rows.sort import SortTile, construct_sort
 from tvm_tile.tile.rules import SORT
-from tvm_tile.tile.sort import SortTile, construct_sort
 
 
 def schedule_sort(sort: Sort, device: Device) -> Scheduled | None:

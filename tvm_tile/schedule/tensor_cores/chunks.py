@@ -13,12 +13,13 @@ from typing import Any
 
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import Place, digits, value_of
 from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.tensor_cores.limits import limited
-from tvm_tile.schedule.tensor_cores.place import Place, Side, digits, linear, value_of
-from tvm_tile.tile.product import Operand, Product
-from tvm_tile.tile.slab import leaves
-from tvm_tile.tile.warp_tile import chunk_counts
+from tvm_tile.schedule.tensor_cores.place import Side, linear
+from tvm_tile.tile.products.warp_tile import chunk_counts
+from tvm_tile.tile.units.product import Operand, Product
+from tvm_tile.tile.units.slab import leaves
 
 
 @dataclass(frozen=True, slots=True)

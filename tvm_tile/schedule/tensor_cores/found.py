@@ -15,15 +15,15 @@ from tvm_tile.graph.expression import summand
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
-from tvm_tile.schedule.merge import merge_axes
-from tvm_tile.schedule.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.steps import blocks_named
+from tvm_tile.schedule.s_tir.merge import merge_axes
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inline_views, inlined, store_by_sums
+from tvm_tile.schedule.s_tir.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
 from tvm_tile.schedule.tensor_cores.padding import unpadded
-from tvm_tile.tile.product import Product, find_product
+from tvm_tile.tile.units.product import Product, find_product
 
 
 @dataclass(frozen=True, slots=True)

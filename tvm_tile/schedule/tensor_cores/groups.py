@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tvm_tile.graph.extract import nodes_in
-from tvm_tile.schedule.steps import SBlockRV
+from tvm_tile.schedule.s_tir.steps import SBlockRV
 
 
 def split_groups(sch: Schedule, block: SBlockRV) -> None:

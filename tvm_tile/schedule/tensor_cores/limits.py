@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.tile.product import Operand, Product
+from tvm_tile.tile.units.product import Operand, Product
 
 Limits = Mapping[str, Any]
 """Name of an axis -> how many of its values a call needs, int32; of all others all."""

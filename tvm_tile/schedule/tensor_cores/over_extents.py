@@ -17,9 +17,9 @@ from tvm_tile.graph.expression import substituted
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.work import store_work
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.store_work import StoreWork
+from tvm_tile.tile.products.store_work import StoreWork
 from tvm_tile.tile.tile import AnyTile
+from tvm_tile.tile.units.product import Product
 
 _ALL = 1 << 16  # tiles: more than there are of any product
 

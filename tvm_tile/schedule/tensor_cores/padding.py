@@ -9,7 +9,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import extract_operator, is_choice
 from tvm_tile.graph.tile_graph import Access, AffineIndex
-from tvm_tile.schedule.guards import conjuncts
+from tvm_tile.schedule.s_tir.guards import conjuncts
 
 
 def unpadded(read: Access, producer: SBlock) -> Access | None:

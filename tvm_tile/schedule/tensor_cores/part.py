@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
+from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.tensor_cores.limits import Limits, count_rows, count_tiles
-from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Place, Side, digits, raster_place
-from tvm_tile.tile.product import Operand, Product
+from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Side, raster_place
+from tvm_tile.tile.units.product import Operand, Product
 
 
 class TileOfWarps(Protocol):

@@ -11,9 +11,10 @@ from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.expression import Place as Place
+from tvm_tile.graph.expression import digits, quotient, remainder
 from tvm_tile.graph.expression import value_of as value_of
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.tile.product import Operand
+from tvm_tile.tile.units.product import Operand
 
 
 class Side(Protocol):
@@ -65,7 +66,16 @@ class Boxed:
 
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
         """Values of the free axes at a position of the box; conditions for them to be any."""
-        return place_in(self.operand, self.box, self.size, position, origin)
+        free, box = self.operand.free, self.box
+        place = {name: origin[name] + digit for name, digit in digits(position, free, box)}
+        fits = [
+            place[axis.name] < axis.extent
+            for axis, extent in zip(free, box, strict=True)
+            if axis.extent % extent
+        ]
+        if math.prod(box) < self.size:
+            fits.append(position < math.prod(box))
+        return place, fits
 
     def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
         """Values of the free axes at a position of the box, each at most its last one."""
@@ -133,73 +143,9 @@ def raster_place(index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, 
     return ib.Bind(first + rest % size), ib.Bind(rest // size), batch
 
 
-def quotient(value: Any, count: Any) -> Any:
-    """A number that is not negative, divided by a number that may be an expression.
-
-    TVM would prove for seconds that the second one is not negative, either.
-    """
-    return value // count if isinstance(count, int) else tirx.truncdiv(value, _like(count, value))
-
-
-def remainder(value: Any, count: Any) -> Any:
-    """What :func:`quotient` leaves."""
-    return value % count if isinstance(count, int) else tirx.truncmod(value, _like(count, value))
-
-
-def _like(count: Any, value: Any) -> Any:
-    """A number in the type of another one."""
-    dtype = str(value.ty.dtype)
-    return count if str(count.ty.dtype) == dtype else tirx.Cast(dtype, count)
-
-
-def digits(value: Any, axes: Sequence[Axis], extents: Sequence[Any]) -> list[tuple[str, Any]]:
-    """``value`` as one digit an axis, the last one the fastest."""
-    names = (axis.name for axis in axes)
-    return list(zip(names, split(value, extents), strict=True))
-
-
-def split(value: Any, extents: Sequence[Any]) -> list[Any]:
-    """A number as one digit an extent, the last one the fastest; the first has no end."""
-    found: list[Any] = []
-    below: Any = 1
-    for count in reversed(extents):
-        digit = value if isinstance(below, int) and below == 1 else quotient(value, below)
-        is_first = len(found) == len(extents) - 1
-        found.append(digit if is_first else remainder(digit, count))
-        below *= count
-    return found[::-1]
-
-
 def linear(operand: Operand, indices: Sequence[Any]) -> Any:
     """Elements from the start of an operand's tensor."""
     total: Any = tirx.const(0, "int32")
     for index, stride in zip(indices, operand.strides, strict=True):
         total = total + index * (stride // operand.tensor.element_size)
     return total
-
-
-def place_in(
-    operand: Operand,
-    box: Sequence[int],
-    size: int,
-    position: Any,
-    origin: Place,
-) -> tuple[Place, list[Any]]:
-    """Values of an operand's free axes at a position of its tile, and conditions for them.
-
-    Args:
-        operand: whose rows, or columns, they are.
-        box: their extents in the tile.
-        size: positions of the tile, of which the box may fill fewer.
-        position: below ``size``.
-        origin: the tile's first values.
-    """
-    place = {name: origin[name] + digit for name, digit in digits(position, operand.free, box)}
-    fits = [
-        place[axis.name] < axis.extent
-        for axis, extent in zip(operand.free, box, strict=True)
-        if axis.extent % extent
-    ]
-    if math.prod(box) < size:
-        fits.append(position < math.prod(box))
-    return place, fits

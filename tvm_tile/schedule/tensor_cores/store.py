@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.place import Place, Side
-from tvm_tile.tile.sum_layout import CORNER_COLUMNS, MMA_SUMS, QUAD, SumLayout
+from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, MMA_SUMS, QUAD, SumLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from tvm import ir, tirx
 from tvm_tile.graph.expression import Expression
 from tvm_tile.graph.extract import is_choice
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.store_work import StoreWork
-from tvm_tile.tile.sum_layout import QUAD
+from tvm_tile.tile.products.store_work import StoreWork
+from tvm_tile.tile.units.product import Product
+from tvm_tile.tile.units.sum_layout import QUAD
 
 _CALL, _QUOTIENT = 16, 5  # instructions of a function, such as sigmoid's, and of a division
 _LOAD = 4  # of a load: its place, itself, a cast

@@ -19,7 +19,7 @@ from tvm_tile.schedule.tensor_cores.chunks import Chunks, Run
 from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place, linear
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.slab import ELEMENT, UNIT, UNIT_BYTES, Slab
+from tvm_tile.tile.units.slab import ELEMENT, UNIT, UNIT_BYTES, Slab
 
 _WORD = 4 // ELEMENT  # elements of 32 bits
 _WORDS = UNIT // _WORD

@@ -9,10 +9,10 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import MatrixInstruction
-from tvm_tile.tile.matrix_layout import MatrixLayout
-from tvm_tile.tile.panel import WORD, Panel
-from tvm_tile.tile.slab import UNIT_BYTES
-from tvm_tile.tile.unit import WaveUnit
+from tvm_tile.tile.units.matrix_layout import MatrixLayout
+from tvm_tile.tile.units.panel import WORD, Panel
+from tvm_tile.tile.units.slab import UNIT_BYTES
+from tvm_tile.tile.units.unit import WaveUnit
 
 _WORDS = UNIT_BYTES // WORD
 

@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
-from tvm_tile.tile.slab import FRAGMENT, Slab
+from tvm_tile.tile.units.slab import FRAGMENT, Slab
 
 _REGISTERS = 4  # of a fragment of either operand, and of two products' sums of 16 rows each
 _COLUMNS = 8  # of a product

@@ -17,8 +17,8 @@ from tvm_tile.schedule.tensor_cores.chunks import Chunks, Run
 from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place, linear
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.panel import WORD, Panel
-from tvm_tile.tile.slab import UNIT_BYTES
+from tvm_tile.tile.units.panel import WORD, Panel
+from tvm_tile.tile.units.slab import UNIT_BYTES
 
 _WORDS = UNIT_BYTES // WORD
 

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.tile.warpgroup_tile import WARPGROUP
+from tvm_tile.tile.products.warpgroup_tile import WARPGROUP
 
 _WARP = 32  # threads
 

@@ -18,8 +18,8 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
-from tvm_tile.tile.warpgroup import TRANSPOSABLE
-from tvm_tile.tile.warpgroup_tile import ROWS
+from tvm_tile.tile.products.warpgroup import TRANSPOSABLE
+from tvm_tile.tile.products.warpgroup_tile import ROWS
 
 STEP_BYTES = 32  # of depth, in one instruction
 # Sums' dtype -> its name, and the dtype by which TVM knows such registers.

@@ -34,10 +34,10 @@ from tvm_tile.schedule.warp_products.parts import (
     own_chunks,
     store_of_part,
 )
-from tvm_tile.tile.matrix_cores import MatrixTile
-from tvm_tile.tile.mma import MmaTile
-from tvm_tile.tile.unit import WaveUnit
-from tvm_tile.tile.warp_tile import chunk_counts
+from tvm_tile.tile.products.matrix_cores import MatrixTile
+from tvm_tile.tile.products.mma import MmaTile
+from tvm_tile.tile.products.warp_tile import chunk_counts
+from tvm_tile.tile.units.unit import WaveUnit
 
 AnyTile = MmaTile | MatrixTile
 

@@ -33,10 +33,10 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.parameters import views
 from tvm_tile.schedule.tensor_cores.place import Flat
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
-from tvm_tile.tile.matrix_cores import ADDING_THREADS
-from tvm_tile.tile.product import Product
-from tvm_tile.tile.sum_layout import QUAD
-from tvm_tile.tile.warp_tile import WarpTile
+from tvm_tile.tile.products.matrix_cores import ADDING_THREADS
+from tvm_tile.tile.products.warp_tile import WarpTile
+from tvm_tile.tile.units.product import Product
+from tvm_tile.tile.units.sum_layout import QUAD
 
 _NAME = "partial"
 

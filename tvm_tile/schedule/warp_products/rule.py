@@ -1,7 +1,7 @@
 """Matrix products and convolutions on the tensor cores of any NVIDIA GPU since Ampere, and AMD's.
 
-``tensor_cores/found.py`` finds the product, ``tile/mma.py`` and ``tile/matrix_cores.py`` rank
-tiles, ``kernel.py`` writes them.
+``tensor_cores/found.py`` finds the product, ``tile/products/mma.py`` and
+``tile/products/matrix_cores.py`` rank tiles, ``kernel.py`` writes them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.warp_products.kernel import write_kernel
-from tvm_tile.tile.matrix_cores import construct_matrix_cores, matrix_core_dtypes
-from tvm_tile.tile.mma import (
+from tvm_tile.tile.products.matrix_cores import construct_matrix_cores, matrix_core_dtypes
+from tvm_tile.tile.products.mma import (
     construct_mma,
     least_mma_seconds,
     mma_dtypes,
     shorter_seconds,
 )
-from tvm_tile.tile.product import fold_window
+from tvm_tile.tile.products.warp_tile import LEAST_LINE
 from tvm_tile.tile.rules import MATRIX_CORES, MMA
-from tvm_tile.tile.warp_tile import LEAST_LINE
+from tvm_tile.tile.units.product import fold_window
 
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:

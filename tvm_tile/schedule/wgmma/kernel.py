@@ -48,8 +48,8 @@ from tvm_tile.schedule.units.ring import (
     make_ring,
 )
 from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
-from tvm_tile.tile.sum_layout import CORNER_ROWS
-from tvm_tile.tile.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Matrix products and convolutions on Hopper's tensor cores.
 
-``tensor_cores/found.py`` finds the product, ``tile/warpgroup.py`` ranks tiles, ``kernel.py`` writes
-them. Of float32 the instructions read tf32, as it lies in memory: thirteen bits of the mantissa are
-cut off, not rounded. So it is taken only for a device that may
+``tensor_cores/found.py`` finds the product, ``tile/products/warpgroup.py`` ranks tiles,
+``kernel.py`` writes them. Of float32 the instructions read tf32, as it lies in memory: thirteen
+bits of the mantissa are cut off, not rounded. So it is taken only for a device that may
 (:func:`tvm_tile.device.with_tf32`).
 """
 
@@ -18,16 +18,16 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
-from tvm_tile.tile.mma import mma_dtypes
-from tvm_tile.tile.product import Product, fold_window, spread_steps
-from tvm_tile.tile.rules import WGMMA
-from tvm_tile.tile.warpgroup import (
+from tvm_tile.tile.products.mma import mma_dtypes
+from tvm_tile.tile.products.warpgroup import (
     LONGEST_STEP,
     construct_warpgroup,
     shorter_seconds,
     warpgroup_dtypes,
 )
-from tvm_tile.tile.warpgroup_tile import LINE
+from tvm_tile.tile.products.warpgroup_tile import LINE
+from tvm_tile.tile.rules import WGMMA
+from tvm_tile.tile.units.product import Product, fold_window, spread_steps
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:

@@ -1,0 +1,28 @@
+"""Matrix products and convolutions on CUDA cores, staged through shared memory.
+
+``tile/construct.py`` ranks their tiles, ``staged.py`` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm_tile.schedule.rule import Choice, Task
+from tvm_tile.schedule.s_tir.staged import draft
+from tvm_tile.tile.construct import construct_contraction
+from tvm_tile.tile.cost import least_contraction_seconds
+from tvm_tile.tile.rules import CONTRACTION
+
+
+def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
+    """The best-ranked tiles for a product or convolution; none if it is neither."""
+    found = draft(task)
+    if found is None:
+        return ()
+    return found.choices(construct_contraction(found.operator, task.device, count), CONTRACTION)
+
+
+def least_seconds(task: Task) -> float:
+    """Predicted time that no tile for a product or convolution can be below."""
+    products = sum(operator.points for operator in task.graph.reductions)
+    return least_contraction_seconds(products, task.device)

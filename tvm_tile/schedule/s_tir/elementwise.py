@@ -1,0 +1,121 @@
+"""Functions without a reduction: element-wise chains, broadcasts, slices, gathers, transposes.
+
+Before → after, for a chain ``B = f(A)``, ``C = g(B)``::
+
+    for i, j: B[i, j] = f(A[i, j])
+    for i, j: C[i, j] = g(B[i, j])
+
+    for block in blockIdx:  for thread in threadIdx:  for v in vectorized:
+        C[...] = g(f(A[...]))
+
+Everything between input and output is inlined. Outputs of as many elements each, none of which is
+computed from another, are one kernel, a thread of which writes the same place of each; else each
+output becomes one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract_operator, nodes_in
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
+from tvm_tile.schedule.s_tir.normalize import inlined
+from tvm_tile.schedule.s_tir.output import read_output
+from tvm_tile.schedule.s_tir.steps import bind_loop, blocks_named, flat_loop
+from tvm_tile.tile.moves.plain import PlainTile, construct_plain
+from tvm_tile.tile.moves.transpose import construct_flat
+from tvm_tile.tile.rules import ELEMENTWISE
+
+
+def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for a function without reductions; none if it has one."""
+    if task.graph.reductions:
+        return ()
+    sch, form = inlined(task.func, keep_producers=False)
+    if form is None or form.producers or not form.outputs:
+        return ()
+    choices = [_tiles(sch, name, task.device) for name in form.outputs]
+    if _are_alike(sch, form.outputs):
+        saved = (len(choices) - 1) * task.device.launch_latency
+        together = partial(_together, sch, form.outputs, saved)
+        return tuple(
+            replace(choice, seconds=choice.seconds - saved)
+            for choice in choices_of_outputs(ELEMENTWISE, choices, count, together)
+        )
+    return choices_of_outputs(ELEMENTWISE, choices, count, partial(_written, sch, form.outputs))
+
+
+def _are_alike(sch: Schedule, outputs: Sequence[str]) -> bool:
+    """Whether several outputs have as many elements each, and none is computed from another."""
+    blocks = blocks_named(sch, outputs)
+    written = [region.source for block in blocks for region in block.writes]
+    read = [region.source for block in blocks for region in block.reads]
+    is_apart = not any(one.same_as(own) for one in read for own in written)
+    return len(blocks) > 1 and is_apart and len(set(map(_points, blocks))) == 1
+
+
+def _points(block: Any) -> int:
+    return math.prod(int(v.dom.extent) for v in block.iter_vars)
+
+
+def _together(
+    sch: Schedule, outputs: Sequence[str], saved: float, tiles: tuple[PlainTile, ...]
+) -> Scheduled:
+    """One kernel of all outputs, with the tile of the one that takes longest."""
+    sch = sch.copy()
+    flat = sch.merge(*(flat_loop(sch, sch.get_sblock(name)) for name in outputs))
+    longest = max(tiles, key=lambda tile: tile.seconds)
+    main = longest.with_vector(min(tile.vector for tile in tiles))
+    bind_loop(sch, flat, main.block_size, main.vector)
+    return _scheduled(sch, main, sum(tile.seconds for tile in tiles) - saved)
+
+
+def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
+    block = sch.get(sch.get_sblock(name))
+    operator = extract_operator(block)
+    tiles: tuple[PlainTile, ...] = (_opaque(sch, name, device),)
+    if operator is not None:
+        tiles = construct_plain(operator, device, between=_widest_between(block.body.value))
+    output = read_output(block)
+    if output is None:
+        return tiles
+    # The model of plain tiles counts each byte once; how a warp's threads read costs more.
+    flat = {
+        vector: construct_flat(output.copy, vector, device).seconds
+        for vector in {tile.vector for tile in tiles}
+    }
+    return tuple(replace(tile, seconds=max(tile.seconds, flat[tile.vector])) for tile in tiles)
+
+
+def _widest_between(value: Any) -> int:
+    """Bytes of the widest floating-point number that an expression casts to."""
+    dtypes = [str(cast.ty.dtype) for cast in nodes_in(value, tirx.Cast)]
+    return max((element_size(dtype) for dtype in dtypes if "float" in dtype), default=1)
+
+
+def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:
+    sch = sch.copy()
+    for name, tile in zip(outputs, tiles, strict=True):
+        bind_loop(sch, flat_loop(sch, sch.get_sblock(name)), tile.block_size, tile.vector)
+    main = max(tiles, key=lambda tile: tile.seconds)
+    return _scheduled(sch, main, sum(tile.seconds for tile in tiles))
+
+
+def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
+    """What was written, described by the tile of the output that takes longest."""
+    return as_written(sch.mod["main"], ELEMENTWISE, replace(main, seconds=seconds))
+
+
+def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:
+    """A tile for a block whose expression extraction does not read (a tuple, a select)."""
+    points = _points(sch.get(sch.get_sblock(name)))
+    return PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)

@@ -1,0 +1,148 @@
+"""Find products with few vectors in a function, and what makes their short operand.
+
+Several products of one short operand become one, as ``stacked_sums.py`` has it.
+What makes ``x``, such as a norm of its rows, stays as it is, but that what is computed element by
+element is inlined, except for ``x`` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm import ir
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
+
+from tvm_tile.compat import start_schedule
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract_operators
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.s_tir.ends import ignores_zeros
+from tvm_tile.schedule.s_tir.normalize import pads_sums
+from tvm_tile.schedule.s_tir.stacked_sums import stacked
+from tvm_tile.schedule.s_tir.steps import (
+    SBlockRV,
+    blocks_named,
+    child_blocks,
+    is_output,
+    is_reduction,
+)
+from tvm_tile.tile.few_rows.few_vectors import Matvec, Prologue, find_matvec, side_by_side
+
+
+@dataclass(frozen=True, slots=True)
+class FewVectors:
+    """A function that is a product with few vectors, and what is before and behind it.
+
+    Attributes:
+        sch: its schedule.
+        prologue: names of the blocks that make the short operand, in order; the last one writes it.
+        main: name of the block of the product, or of all that are side by side.
+        outputs: names of the blocks behind it.
+        operator: the product.
+        product: the parts of its axes.
+        ignores_zeros: whether it adds nothing where its operands are zero.
+    """
+
+    sch: Schedule
+    prologue: tuple[str, ...]
+    main: str
+    outputs: tuple[str, ...]
+    operator: Operator
+    product: Matvec
+    ignores_zeros: bool
+
+
+def find_few_vectors(task: Task) -> FewVectors | None:
+    """The product of a function; ``None`` where it is something else, or reads too little."""
+    if not task.graph.reductions:
+        return None
+    sch = start_schedule(task.func)
+    mains = [block for block in child_blocks(sch) if _is_last_sum(sch, block)]
+    try:
+        prologue = _inlined(sch, mains)
+    except ScheduleError:
+        return None
+    outputs = [block for block in child_blocks(sch) if is_output(sch, block)]
+    is_sum = any(is_reduction(sch, block) for block in outputs)
+    if prologue is None or len(outputs) > 1 or (is_sum and len(mains) > 1):
+        return None
+    sums = [sch.get(main) for main in mains]
+    behind = () if is_sum else tuple(_name(sch, block) for block in outputs)
+    if any(pads_sums(sch, tuple(str(s.name_hint) for s in sums), name) for name in behind):
+        return None
+    found = _products(sch, mains, prologue, task.device)
+    if found is None:
+        return None
+    operator, product = found
+    zeros = all(map(ignores_zeros, sums))
+    if len(mains) > 1:
+        func = stacked(sch.mod["main"], [str(s.name_hint) for s in sums])
+        if func is None:
+            return None
+        sch = start_schedule(func)
+    return FewVectors(sch, prologue, str(sums[0].name_hint), behind, operator, product, zeros)
+
+
+def _name(sch: Schedule, block: SBlockRV) -> str:
+    return str(sch.get(block).name_hint)
+
+
+def _is_last_sum(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether a block is a reduction whose results no other reduction takes, directly or not."""
+    waiting = list(sch.get_consumers(block))
+    while waiting:
+        consumer = waiting.pop()
+        if is_reduction(sch, consumer):
+            return False
+        waiting += sch.get_consumers(consumer)
+    return is_reduction(sch, block)
+
+
+def _inlined(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None:
+    """Inline what is computed element by element, but for outputs and what products read.
+
+    Returns:
+        The names of what is left before the products; ``None`` where these read several such
+        values, or sums.
+
+    Raises:
+        ScheduleError: TVM cannot inline a block.
+    """
+    for block in child_blocks(sch):
+        is_view = isinstance(getattr(sch.get(block).body, "value", None), ir.TensorLoad)
+        if is_view and not is_reduction(sch, block) and not is_output(sch, block):
+            sch.compute_inline(block)
+    makers = {_name(sch, maker) for main in mains for maker in sch.get_producers(main)}
+    for block in child_blocks(sch):
+        if not (is_reduction(sch, block) or is_output(sch, block) or _name(sch, block) in makers):
+            sch.compute_inline(block)
+    ends = {_name(sch, main) for main in mains}
+    left = [b for b in child_blocks(sch) if _name(sch, b) not in ends and not is_output(sch, b)]
+    if len(makers) > 1 or any(is_reduction(sch, sch.get_sblock(name)) for name in makers):
+        return None
+    names = tuple(_name(sch, block) for block in left)
+    return names if not names or {names[-1]} == makers else None
+
+
+def _products(
+    sch: Schedule, mains: Sequence[SBlockRV], prologue: Sequence[str], device: Device
+) -> tuple[Operator, Matvec] | None:
+    """The products as one operator, with what makes its short operand."""
+    operators = extract_operators(map(sch.get, mains))
+    parts = [find_matvec(operator, device) for operator in operators]
+    products = [part for part in parts if part is not None]
+    if not operators or len(products) < len(mains):
+        return None
+    single = (operators[0], products[0])
+    found = side_by_side(operators, products) if len(products) > 1 else single
+    if found is None or not prologue:
+        return found
+    stages = extract_operators(blocks_named(sch, prologue))
+    made = Prologue.of(stages) if stages else None
+    is_own = bool(stages) and products[0].reused.tensor == stages[-1].write.tensor
+    if made is None or not is_own or products[0].batch:
+        return None
+    return found[0], replace(found[1], prologue=made)

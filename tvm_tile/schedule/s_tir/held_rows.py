@@ -1,0 +1,302 @@
+"""Rows that a block holds on chip: read once in vectors, reduced several times, written in vectors.
+
+This is Welder's connection at the level of registers. Before → after, for a softmax::
+
+    for i, k: m[i] = max(m[i], A[i, k])
+    for i, k: s[i] += exp(A[i, k] - m[i])
+    for i, k: B[i, k] = exp(A[i, k] - m[i]) / s[i]
+
+    for row in blockIdx, threadIdx.y:
+        for k_outer: for k in threadIdx.x: for v in vectorized: own[k_outer, v] = A[row, ...]
+        m = max of own over k_outer, v and threadIdx.x
+        s = sum of exp(own - m) over the same
+        for k_outer: for k in threadIdx.x:
+            for v: out[v] = exp(own[k_outer, v] - m) / s
+            for v in vectorized: B[row, ...] = out[v]
+
+Each thread reads in every stage what it has loaded itself, so ``own`` is an array of its own, and
+nothing waits but for the sums over threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
+
+from tvm_tile.device.device import VECTOR_BYTES
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.schedule.s_tir.normalize import NormalForm
+from tvm_tile.schedule.s_tir.steps import (
+    LoopRV,
+    SBlockRV,
+    child_blocks,
+    element,
+    extent,
+    fuse,
+    is_reduction,
+    loops_by_kind,
+    replace_parts,
+)
+from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile
+
+_DIVIDED = "float32"  # what has reciprocals
+_ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
+
+
+def write_held(
+    sch: Schedule, form: NormalForm, is_row: list[bool], held: HeldRows, tile: HeldTile
+) -> tirx.PrimFunc:
+    """Write reductions whose rows threads hold; ``is_row`` tells the output's axes of rows.
+
+    Raises:
+        ScheduleError: TVM cannot analyse what this takes.
+        ValueError: a stage works on more than its row.
+    """
+    last = form.outputs[0]
+    stages = [*form.producers, *form.reductions, last]
+    for name in (*form.producers, *form.reductions):
+        sch.set_scope(sch.get_sblock(name), 0, "local")
+    copies = [_load(sch, stages, name) for name in held.tensors]
+    parameters = [_load(sch, [last], name) for name in held.parameters]
+    # In the end of a sum over threads its result is in shared memory: a thread keeps its own.
+    results = [_load(sch, stages, _written(sch, name)) for name in form.reductions]
+    first = [name for name in _names(sch) if name not in (*parameters, last)]
+    own = {_written(sch, name) for name in (*copies, *form.producers)}
+    writer = _Writer(sch, tile, held.length)
+    lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), is_row)
+    for name in (last, *parameters):
+        sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
+        writer.take_vector(name, is_copy=name != last)
+    for name in reversed(first):
+        block = sch.get_sblock(name)
+        sch.compute_at(block, lane, preserve_unit_loops=True)
+        if name not in results:
+            writer.spread(name, is_copy=name in copies)
+    kept = {_written(sch, name) for name in results}
+    return _OwnElements(own, kept, writer.places, tile).of(sch.mod["main"])
+
+
+def _names(sch: Schedule) -> list[str]:
+    return [str(sch.get(block).name_hint) for block in child_blocks(sch)]
+
+
+def _written(sch: Schedule, name: str) -> str:
+    return str(sch.get(sch.get_sblock(name)).writes[0].source.name)
+
+
+def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
+    """Let ``readers`` of a tensor read a copy; gives the name of the block that makes it."""
+    reading = []
+    for name in readers:
+        names = [str(region.source.name) for region in sch.get(sch.get_sblock(name)).reads]
+        if tensor in names:
+            reading.append((sch.get_sblock(name), names.index(tensor)))
+    block, place = reading[0]
+    copy = sch.cache_read(block, place, "local", [reader for reader, _ in reading])
+    return str(sch.get(copy).name_hint)
+
+
+@dataclass
+class _Writer:
+    """Spreads the loops of one stage after another over threads, alike.
+
+    Attributes:
+        places: name of a block -> which of its thread's elements it works on, in its loops.
+    """
+
+    sch: Schedule
+    tile: HeldTile
+    length: int
+    places: dict[str, Any] = field(default_factory=dict)
+    outer: LoopRV = None
+
+    def bind_rows(self, store: SBlockRV, is_row: list[bool]) -> tuple[LoopRV, LoopRV]:
+        """Bind the loops of the last block; those of a row and of a thread's turn remain."""
+        sch, tile = self.sch, self.tile
+        loops = list(sch.get_loops(store))
+        rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
+        inner = [loop for loop, row in zip(loops, is_row, strict=True) if not row]
+        rows = rows or [sch.add_unit_loop(loops[0])]
+        sch.reorder(*rows, *inner)
+        block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])
+        sch.bind(block, "blockIdx.x")
+        across = tile.threads_per_row > 1 and not tile.are_neighbours
+        sch.bind(lane, "threadIdx.y" if across else "threadIdx.x")
+        self.outer, thread, vector = self._shares(inner)
+        self._vectorize(store, vector)
+        return lane, thread
+
+    def spread(self, name: str, *, is_copy: bool) -> None:
+        """Share the loops of a stage that works on whole rows."""
+        block = self.sch.get_sblock(name)
+        if is_reduction(self.sch, block):
+            self._shares(loops_by_kind(self.sch, block)[1])
+            return
+        loops = list(self.sch.get_loops(block))[2:]
+        self._check(loops, self.length)
+        outer, _, vector = self._shares(loops)
+        self._place(name, outer, self._vectorize(block, vector) if is_copy else self._var(vector))
+
+    def take_vector(self, name: str, *, is_copy: bool) -> None:
+        """Share nothing: a stage works on the vector of one turn."""
+        block = self.sch.get_sblock(name)
+        depth = 4 if self.tile.threads_per_row > 1 else 3
+        loops = list(self.sch.get_loops(block))[depth:]
+        self._check(loops, self.tile.vector)
+        vector = fuse(self.sch, loops)
+        if is_copy:
+            self._vectorize(block, vector)
+        else:
+            self._place(name, self.outer, self._var(vector))
+
+    def _check(self, loops: list[LoopRV], elements: int) -> None:
+        found = math.prod(extent(self.sch, loop) for loop in loops)
+        if found != elements:
+            raise ValueError(f"a stage must work on {elements} elements of its row, not {found}")
+
+    def _shares(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV, LoopRV]:
+        pieces, vector = self._pieces(loops)
+        outer, thread = pieces, pieces
+        if self.tile.threads_per_row > 1:
+            outer, thread = self.sch.split(pieces, [None, self.tile.threads_per_row])
+            self.sch.bind(thread, "threadIdx.y" if self.tile.are_neighbours else "threadIdx.x")
+        self.sch.unroll(outer)
+        return outer, thread, vector
+
+    def _pieces(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV]:
+        """The loops over a row's vectors and over the elements of one.
+
+        Where a row is several axes, vectors are cut from the innermost one before it is fused with
+        the others. Of what is at ``[k // 14, k % 14]`` TVM bounds each index by itself; it does not
+        see that a vector stays within a line, and would give each thread space for whole lines.
+        """
+        long = [position for position, loop in enumerate(loops) if extent(self.sch, loop) > 1]
+        first = long[-1] if len(long) > 1 else 0
+        pieces, vector = self.sch.split(fuse(self.sch, loops[first:]), [None, self.tile.vector])
+        return fuse(self.sch, [*loops[:first], pieces]), vector
+
+    def _vectorize(self, block: SBlockRV, vector: LoopRV) -> Any:
+        """Make a copy's vectors as wide as one load; the element within all of them."""
+        dtype = str(self.sch.get(block).writes[0].source.ty.dtype)
+        width = min(self.tile.vector, VECTOR_BYTES // element_size(dtype))
+        if width == self.tile.vector:
+            self.sch.vectorize(vector)
+            return self._var(vector)
+        part, within = self.sch.split(vector, [None, width])
+        self.sch.unroll(part)
+        self.sch.vectorize(within)
+        return self._var(part) * width + self._var(within)
+
+    def _place(self, name: str, outer: LoopRV, within: Any) -> None:
+        self.places[name] = self._var(outer) * self.tile.vector + within
+
+    def _var(self, loop: LoopRV) -> Any:
+        return self.sch.get(loop).loop_var
+
+
+@dataclass(frozen=True)
+class _OwnElements:
+    """Turns buffers of whole rows into arrays of what one thread has of them.
+
+    TVM finds out by itself that a thread touches but some elements of a row, unless their number
+    is no multiple of what threads take in turn. And it would keep a sum over many threads, which
+    ends up in shared memory, and the copy of it in one place, if both were as large: so the copy
+    has company, the reciprocal, which divisions multiply by.
+
+    Attributes:
+        held: names of buffers of elements.
+        results: names of the copies of sums.
+        places: of :class:`_Writer`.
+    """
+
+    held: set[str]
+    results: set[str]
+    places: dict[str, Any]
+    tile: HeldTile
+
+    def of(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """The function with such arrays."""
+        root = func.body.block
+        sizes = {**dict.fromkeys(self.held, self.tile.elements), **dict.fromkeys(self.results, 2)}
+        arrays = {
+            str(b.name): tirx.decl_buffer([sizes[b.name]], str(b.ty.dtype), b.name, scope="local")
+            for b in root.alloc_buffers
+            if str(b.name) in sizes
+        }
+
+        def visit(realize: SBlockRealize) -> SBlockRealize:
+            node = realize.block
+            touched = {str(r.source.name) for r in (*node.reads, *node.writes)}
+            is_moved = not node.same_as(root) and not touched.isdisjoint(arrays)
+            return self._moved(realize, arrays) if is_moved else realize
+
+        body = tvm_ffi.structural_map(root.body, (SBlockRealize, visit), order="post")
+        buffers = [arrays.get(str(b.name), b) for b in root.alloc_buffers]
+        block = replace_parts(root, body=body, alloc_buffers=buffers)
+        return func.with_body(SBlockRealize([], func.body.predicate, block))
+
+    def _moved(self, realize: SBlockRealize, arrays: dict[str, Any]) -> SBlockRealize:
+        """A stage that reads and writes arrays of its thread."""
+        node = realize.block
+        variables, values = list(node.iter_vars), list(realize.iter_values)
+        own = self._place_of_sum(node) if _is_sum(node) else _ZERO
+        if str(node.name_hint) in self.places:
+            own = tirx.Var("v_own", "int64")
+            domain = ir.Range(_ZERO, tirx.const(self.tile.elements, "int64"))
+            variables.append(tirx.IterVar(domain, own, tirx.IterVar.DataPar))
+            values.append(self.places[str(node.name_hint)])
+
+        def index(buffer: Any) -> Any:
+            return _ZERO if str(buffer.name) in self.results else own
+
+        def load(old: Any) -> Any:
+            array = arrays.get(str(old.source.name))
+            return old if array is None else tirx.BufferLoad(array, [index(array)])
+
+        def store(old: Any) -> Any:
+            array = arrays.get(str(old.buffer.name))
+            if array is None:
+                return old
+            first = tirx.BufferStore(array, old.value, [index(array)])
+            return self._with_reciprocal(first) if str(array.name) in self.results else first
+
+        def region(old: Any) -> Any:
+            array = arrays.get(str(old.source.name))
+            return old if array is None else element(array, [index(array)])
+
+        entries = [(ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Div, self._multiplied)]
+        body = tvm_ffi.structural_map(node.body, entries, order="post")
+        reads, writes = ([region(r) for r in regions] for regions in (node.reads, node.writes))
+        moved = replace_parts(node, iter_vars=variables, reads=reads, writes=writes, body=body)
+        return SBlockRealize(values, realize.predicate, moved)
+
+    def _with_reciprocal(self, store: tirx.BufferStore) -> tirx.SeqStmt:
+        dtype = str(store.value.ty.dtype)
+        other = tirx.const(1, dtype) / store.value if dtype == _DIVIDED else store.value
+        return tirx.SeqStmt([store, tirx.BufferStore(store.buffer, other, [_ONE])])
+
+    def _multiplied(self, division: tirx.Div) -> Any:
+        """A division by a row's result as a product: one accurate division a row will do."""
+        by = division.b.source if isinstance(division.b, ir.TensorLoad) else None
+        if by is None or str(by.name) not in self.results or str(by.ty.dtype) != _DIVIDED:
+            return division
+        return division.a * tirx.BufferLoad(by, [_ONE])
+
+    def _place_of_sum(self, block: SBlock) -> Any:
+        """The place among its thread's elements of the one that a reduction adds."""
+        flat: Any = _ZERO
+        for v in block.iter_vars:
+            if v.iter_type != tirx.IterVar.DataPar:
+                flat = flat * v.dom.extent + v.var
+        lap = self.tile.threads_per_row * self.tile.vector
+        return flat // lap * self.tile.vector + flat % self.tile.vector
+
+
+def _is_sum(block: SBlock) -> bool:
+    return any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars)

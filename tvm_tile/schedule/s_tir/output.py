@@ -1,0 +1,88 @@
+"""Read one output of a function without reductions as plain data: what it reads, and where."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+
+from tvm_tile.device.device import Device
+from tvm_tile.graph.extract import extract_operator, is_choice, loads_in
+from tvm_tile.graph.tile_graph import Access, Axis, Tensor
+from tvm_tile.schedule.s_tir.digits import Digits, read_digits
+from tvm_tile.tile.moves.plain import construct_plain
+from tvm_tile.tile.moves.transpose import Copy, Source, TransposeTile, construct_flat
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a block stores in its output.
+
+    Attributes:
+        digits: what is stored, over the digits of its axes.
+        value: the same with variables for the parts that read.
+        parts: these variables and parts: loads, and choices that hold loads.
+        copy: all of it as plain data.
+    """
+
+    digits: Digits
+    value: Any
+    parts: tuple[tuple[Any, Any], ...]
+    copy: Copy
+
+
+def read_output(block: SBlock) -> Output | None:
+    """What a block stores; ``None`` if that is no expression of affine reads, or out of order."""
+    digits = read_digits(block)
+    if digits is None or not digits.axes:
+        return None
+    value, parts = _parted(digits.value)
+    axes = tuple(Axis(str(var.name), extent) for var, extent in digits.axes)
+    write = _access(digits, digits.buffers[-1][0], digits.place)
+    sources = []
+    for _, part in parts:
+        reads = [_access(digits, load.source, load.indices[0]) for load in loads_in(part)]
+        sources.append(Source(tuple(dict.fromkeys(reads)), digits.used(part)))
+    accesses = [write, *(read for source in sources for read in source.reads)]
+    strides = [write.indices[0].coefficient(axis.name) for axis in axes]
+    is_in_order = strides == [math.prod(a.extent for a in axes[n + 1 :]) for n in range(len(axes))]
+    if not sources or not is_in_order or not all(access.is_exact for access in accesses):
+        return None
+    return Output(digits, value, parts, Copy(axes, tuple(sources), write))
+
+
+def _access(digits: Digits, buffer: Any, place: Any) -> Access:
+    shape = tuple(int(extent) for extent in buffer.ty.shape)
+    tensor = Tensor(str(buffer.name), shape, str(buffer.ty.dtype))
+    return Access(tensor, (digits.affine(place),))
+
+
+def _parted(expr: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
+    """``expr`` with variables for its parts that read, and these: (variable, part).
+
+    Such a part is an outermost load, or an outermost choice that holds loads; each occurs once.
+    """
+    found: list[tuple[Any, Any]] = []
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, ir.Call) and not (is_choice(node) and loads_in(node)):
+            return node
+        for var, part in found:
+            if tvm_ffi.structural_equal(part, node):
+                return var
+        found.append((tirx.Var(f"part_{len(found)}", str(node.ty.dtype)), node))
+        return found[-1][0]
+
+    value = tvm_ffi.structural_map(expr, ((ir.TensorLoad, ir.Call), visit), order="pre")
+    return value, tuple(found)
+
+
+def plain_tile(block: SBlock, output: Output, device: Device) -> TransposeTile:
+    """What the rule for element-wise functions makes of a block."""
+    operator = extract_operator(block)
+    vector = construct_plain(operator, device)[0].vector if operator else 1
+    return construct_flat(output.copy, vector, device)

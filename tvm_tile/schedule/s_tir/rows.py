@@ -1,0 +1,141 @@
+"""Reductions whose rows are read once more: softmax, layer, RMS, group and instance norms.
+
+Before → after, for a softmax over the last axis::
+
+    for i, k: m[i] = max(m[i], A[i, k])
+    for i, k: s[i] += exp(A[i, k] - m[i])
+    for i, k: B[i, k] = exp(A[i, k] - m[i]) / s[i]
+
+    for row in blockIdx, threadIdx.y:
+        m, s in registers, each summed over threadIdx.x
+        for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
+
+Where threads can hold the row in registers, they read it once: see
+:mod:`tvm_tile.schedule.s_tir.held_rows`. A longer one is read again from cache; nothing is written
+between the stages. Where not the elements of a row but the rows are neighbours in memory (a
+softmax over channels), each thread takes a row, or a part of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tvm import tirx
+from tvm.s_tir import Schedule
+
+from tvm_tile.graph.extract import extract_operators
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.schedule.s_tir.held_rows import write_held
+from tvm_tile.schedule.s_tir.merge import MergedShapes, restore
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, inlined_cheap
+from tvm_tile.schedule.s_tir.row_axes import view_rows
+from tvm_tile.schedule.s_tir.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
+from tvm_tile.tile.classify import is_contraction
+from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile, construct_held, find_held_rows
+from tvm_tile.tile.rows.rows import RowTile, construct_rows
+from tvm_tile.tile.rules import ROWS
+
+
+def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles for reductions that share their rows and one output; none for anything else.
+
+    A single reduction is taken where its result goes back to every element of its row.
+    """
+    # A product is one, too, where what it multiplies is computed inside of it.
+    if not task.graph.reductions or any(map(is_contraction, task.graph.reductions)):
+        return ()
+    sch, form = inlined(task.func, keep_producers=False)
+    if form is None or form.producers or len(form.outputs) != 1:
+        return ()
+    sch, merged = view_rows(sch, form)
+    operators = extract_operators(blocks_named(sch, (*form.outputs, *form.reductions)))
+    if not operators or any(map(is_contraction, operators[1:])):
+        return ()
+    output, *sums = operators
+    if len(sums) == 1 and not _returns_to_its_row(sums[0], output):
+        return ()
+    rows = _row_axes(output, sums)
+    is_row = [axis.name in rows for axis in output.axes]
+    held = _held_choices(task, count)
+    tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
+    return (*held, *choices_of(ROWS, tiles, partial(_write, sch, form, merged, is_row)))
+
+
+def _held_choices(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles whose rows stay in registers; none where they do not fit."""
+    for inline in (inlined_cheap, partial(inlined, keep_producers=False)):
+        sch, form = inline(task.func)
+        if form is None:
+            continue
+        sch, merged = view_rows(sch, form)
+        names = (form.outputs[0], *form.producers, *form.reductions)
+        operators = extract_operators(blocks_named(sch, names))
+        if not operators:
+            continue
+        output, *stages = operators
+        rows = _row_axes(output, stages[len(form.producers) :])
+        held = find_held_rows(output, stages, rows)
+        tiles = () if held is None else construct_held(held, task.device)[:count]
+        if held is not None and tiles:
+            is_row = [axis.name in rows for axis in output.axes]
+            write = partial(_write_held, sch, form, merged, is_row, held)
+            return choices_of(ROWS, tiles, write)
+    return ()
+
+
+def _write_held(
+    sch: Schedule,
+    form: NormalForm,
+    merged: MergedShapes,
+    is_row: list[bool],
+    held: HeldRows,
+    tile: HeldTile,
+) -> tirx.PrimFunc | None:
+    try:
+        return restore(write_held(sch.copy(), form, is_row, held, tile), merged)
+    except ValueError:
+        return None
+
+
+def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
+    return not is_contraction(reduction) and output.write.tensor.size > reduction.write.tensor.size
+
+
+def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
+    """The output's axes that tell rows apart: those that index the reductions' results."""
+    results = {op.write.tensor for op in reductions}
+    return frozenset(axis for read in output.reads if read.tensor in results for axis in read.axes)
+
+
+def _write(
+    sch: Schedule, form: NormalForm, merged: MergedShapes, is_row: list[bool], tile: RowTile
+) -> tirx.PrimFunc:
+    sch = sch.copy()
+    last = sch.get_sblock(form.outputs[0])
+    loops = list(sch.get_loops(last)) or [sch.add_unit_loop(last)]  # a scalar has none
+    rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
+    inner = [loop for loop, row in zip(loops, is_row, strict=True) if not row]
+    rows = rows or [sch.add_unit_loop(loops[0])]
+    sch.reorder(*rows, *inner)
+    block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(lane, "threadIdx.x" if tile.are_neighbours else "threadIdx.y")
+    _spread(sch, last, inner, tile)
+    for name in reversed(form.reductions):
+        reduction = sch.get_sblock(name)
+        sch.compute_at(reduction, lane, preserve_unit_loops=True)
+        # In registers, each thread its copy: TVM's sum over threads ends in a broadcast. In shared
+        # memory TVM leaves out the barrier behind a row's result (its index is threadIdx.y alone).
+        sch.set_scope(reduction, 0, "local")
+        _spread(sch, reduction, loops_by_kind(sch, reduction)[1], tile)
+    return restore(sch.mod["main"], merged)
+
+
+def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) -> None:
+    if tile.threads_per_row == 1:
+        return
+    flat = fuse(sch, loops) if loops else sch.add_unit_loop(block)
+    _, thread = sch.split(flat, [None, tile.threads_per_row])
+    sch.bind(thread, "threadIdx.y" if tile.are_neighbours else "threadIdx.x")

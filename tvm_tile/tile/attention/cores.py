@@ -1,0 +1,178 @@
+"""Tiles of attention for units that take their operands from shared memory or registers.
+
+As in ``chain.py``, a block holds some rows of queries and walks the keys, a tile at a time. Scores,
+their weights, and what the weights add of the values never leave the chip (Welder, OSDI'23,
+section 3). The running softmax is Milakov and Gimelshein's (2018), the walk that of Dao et al.
+(2022).
+
+On CUDA cores a block's threads lie in a grid, ``down`` the rows and ``across`` the keys. Each has
+``rows / down`` rows by ``keys / across`` keys of the scores, and as many rows by ``columns /
+across`` columns of the sums: what it loads of two operands for a step along the depth serves the
+product of their numbers. Queries, keys, values and weights lie in shared memory, as float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tvm_tile.device.core_times import CoreAttentionTimes
+from tvm_tile.device.device import VECTOR_BYTES, Device
+from tvm_tile.tile.attention.chain import Chain
+from tvm_tile.tile.attention.key_walk import fill_cycles, waiting_cycles, walk_seconds
+from tvm_tile.tile.attention.rounds import WalkingTile
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.residency import nameable_registers
+from tvm_tile.tile.tile import ranked
+
+VECTOR = 4  # float32 numbers that a thread loads at once
+_FLOAT = 4  # bytes
+_ROWS_OF_THREAD, _KEYS_OF_THREAD = (1, 2, 4, 8), (1, 2, 4, 8)
+_ACROSS, _THREADS = (4, 8, 16, 32), (64, 128, 256)
+_FIXED_REGISTERS = 40  # of a thread, for addresses and loops
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTile(WalkingTile):
+    """How CUDA cores compute a chain.
+
+    Attributes:
+        down: threads along the rows.
+        across: threads along the keys, and along the columns, both of which are multiples of it. It
+            is a multiple of four itself, and so is the depth.
+    """
+
+    down: int
+    across: int
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.down * self.across
+
+    @property
+    def thread_rows(self) -> int:
+        """Rows of a thread, ``down`` apart."""
+        return self.rows // self.down
+
+    @property
+    def thread_keys(self) -> int:
+        """Keys of a thread, ``across`` apart."""
+        return self.keys // self.across
+
+    @property
+    def thread_columns(self) -> int:
+        """Columns of a thread, in vectors ``across`` vectors apart."""
+        return self.columns // self.across
+
+    @property
+    def column_vector(self) -> int:
+        """Neighbouring columns of a thread: 4, 2 or 1."""
+        return math.gcd(self.thread_columns, VECTOR)
+
+    @property
+    def depth_pitch(self) -> int:
+        """Numbers from one query, or key, to the next, such that neighbours' banks differ."""
+        return self.depth + VECTOR
+
+    @property
+    def key_pitch(self) -> int:
+        """Numbers from one row of weights to the next."""
+        return self.keys + VECTOR
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        return f"{WalkingTile.describe(self)}, {self.down} by {self.across} threads"
+
+
+def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[CoreTile, ...]:
+    """At most ``count`` tiles for CUDA cores, best first.
+
+    None for element types that the device's matrix units multiply, of other types than floating
+    point, and for operands farther than an address reaches. None without a softmax, either: of
+    3,136 rows of 96 through 384 to 96, an H200 takes 34.8 us where two kernels take 24.8.
+    """
+    if not chain.has_softmax:
+        return ()
+    dtypes = {operand.tensor.dtype for operand in chain.operands}
+    multiplied = {i.in_dtype for i in device.matrix_instructions} - {"float32"}
+    if len(dtypes) > 1 or not dtypes <= set(_DTYPES) or dtypes & multiplied:
+        return ()
+    if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
+        return ()
+    shapes = itertools.product(_THREADS, _ACROSS, _ROWS_OF_THREAD, _KEYS_OF_THREAD)
+    return ranked((_tile(chain, device, *shape) for shape in shapes), count)
+
+
+def _tile(
+    chain: Chain, device: Device, threads: int, across: int, each_rows: int, each_keys: int
+) -> CoreTile | None:
+    down = threads // across
+    rows, keys = down * each_rows, across * each_keys
+    # A tile of half the size would hold everything.
+    if rows >= 2 * max(chain.first.left.extent, down) or keys >= 2 * max(chain.keys.extent, across):
+        return None
+    depth = -(-chain.first.depth.extent // VECTOR) * VECTOR
+    columns = -(-chain.second.right.extent // across) * across
+    tile = CoreTile(
+        rows=rows,
+        keys=keys,
+        down=down,
+        across=across,
+        depth=depth,
+        columns=columns,
+        rounds=chain.rounds((rows, keys)),
+    )
+    operands = (rows + keys) * tile.depth_pitch + keys * columns
+    shared = (operands + rows * (tile.key_pitch + across)) * _FLOAT
+    tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
+    if tile.registers > nameable_registers(device):
+        return None
+    return replace(tile, seconds=_seconds(chain, device, tile))
+
+
+def _registers(tile: CoreTile) -> int:
+    """Scores, sums, vectors of the operands, what is known of rows, addresses."""
+    rows = tile.thread_rows
+    held = rows * (tile.thread_keys + tile.thread_columns)
+    # Single columns are loaded for several keys at once.
+    ahead = VECTOR * tile.thread_columns if tile.column_vector == 1 else 0
+    return held + ahead + VECTOR * (rows + 2) + 4 * rows + _FIXED_REGISTERS
+
+
+def _seconds(chain: Chain, device: Device, tile: CoreTile) -> float:
+    """Seconds of the kernel; infinity where no block fits."""
+    step = partial(_step_cycles, chain, device, tile)
+    return walk_seconds(chain, device, tile, device.times.attention, step)
+
+
+def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) -> float:
+    """Cycles of a step of all ``resident`` blocks that share a multiprocessor."""
+    times, warps = device.times.attention, -(-tile.block_size // device.warp_size)
+    slots, wavefronts = _slots(tile, times)
+    issued = -(-resident * warps // SCHEDULERS) * slots * SCHEDULERS * device.warp_size
+    together = issued / (device.lanes_per_multi_processor * times.issue_share)
+    copied = tile.keys * (tile.depth + tile.columns) * chain.first.left.tensor.element_size
+    fill = resident * fill_cycles(device, copied)
+    return max(together, resident * warps * wavefronts, fill) + waiting_cycles(times, resident)
+
+
+def _slots(tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:
+    """Instructions of a thread in a step, and wavefronts of shared memory of a warp."""
+    rows, keys, columns = tile.thread_rows, tile.thread_keys, tile.thread_columns
+    products = rows * (keys * tile.depth + columns * tile.keys)
+    loads = (rows + keys) * tile.depth / VECTOR
+    loads += tile.keys * (rows / VECTOR + columns / tile.column_vector)
+    elements = rows * keys * times.weight_slots
+    copied = tile.keys * (tile.depth + tile.columns) / (VECTOR * tile.block_size)
+    others = rows * (times.row_slots + columns) + copied * times.copy_slots
+    wavefronts = loads * times.load_wavefronts + rows * keys
+    return products + loads + elements + others, wavefronts
+
+
+def vector_elements(element_size: int) -> int:
+    """Elements of global memory that a thread copies at once, at most."""
+    return min(VECTOR, VECTOR_BYTES // element_size)

@@ -1,0 +1,201 @@
+"""Tiles of attention for the matrix instructions of a warp: NVIDIA's mma, AMD's MFMA and WMMA.
+
+As in ``attention.py``, a block holds some rows of queries and walks the keys. Each of its warps has
+some rows, all keys of a tile and all columns: a tile's weights go from the registers of the first
+product's sums to those of the second one's left operand, and what is known of a row is few lanes'.
+Queries, a tile of keys and one of values lie in shared memory; keys of the next tile are on their
+way while values are multiplied, values while scores are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.matrix_times import WarpAttentionTimes
+from tvm_tile.device.times import needed
+from tvm_tile.tile.attention.chain import Chain
+from tvm_tile.tile.attention.key_walk import fill_cycles, waiting_cycles, walk_seconds
+from tvm_tile.tile.attention.rounds import WalkingTile
+from tvm_tile.tile.limits import norm
+from tvm_tile.tile.products.mma import matrix_rate
+from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.units.panel import Panel
+from tvm_tile.tile.units.slab import UNIT_BYTES, Chunk
+from tvm_tile.tile.units.unit import MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
+
+_WARPS, _KEYS = (2, 4, 8), (16, 32, 64, 128)
+_FRAGMENTS = (1, 2)  # of a warp's rows, where an instruction leaves a lane few sums
+_HALF = 2  # bytes of an operand's element
+_WIDEST = 256  # depth of the first product, and columns of the second one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpAttentionTile(WalkingTile):
+    """How warps compute a chain.
+
+    Attributes:
+        unit: that multiplies.
+        warp_rows: rows of a warp.
+        warps: of a block; keys of a step are a power of two and a multiple of the unit's depth.
+        chunks: how queries, keys and values lie in shared memory.
+    """
+
+    unit: Unit
+    warp_rows: int
+    warps: int
+    chunks: tuple[Chunk, ...] = ()
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.unit.warp * self.warps
+
+    @property
+    def store_shape(self) -> tuple[int, int, int]:
+        """Floats through which sums go out, a corner a warp, where operands were."""
+        layout = self.unit.sum_layout(self.columns)
+        return (self.warps, layout.rows, layout.pitch)
+
+    @property
+    def reaches_values(self) -> bool:
+        """Whether sums go out through memory where values are."""
+        return math.prod(self.store_shape) * 4 > self.chunks[-1].start
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        return f"{WalkingTile.describe(self)}, {self.unit}"
+
+
+def construct_warp_attention(
+    chain: Chain, device: Device, count: int
+) -> tuple[WarpAttentionTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    dtypes = {operand.tensor.dtype for operand in chain.operands}
+    if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
+        return ()
+    if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
+        return ()
+    if max(chain.first.depth.extent, chain.second.right.extent) > _WIDEST:
+        return ()
+    units = units_of(device, chain.first.left.tensor.dtype)
+    shapes = itertools.product(units, _FRAGMENTS, _WARPS, _KEYS)
+    return ranked((_tile(chain, device, *shape) for shape in shapes), count)
+
+
+def _tile(
+    chain: Chain, device: Device, unit: Unit, fragments: int, warps: int, keys: int
+) -> WarpAttentionTile | None:
+    """A tile with its predicted time; ``None`` for one that makes no sense.
+
+    Args:
+        chain: what is computed.
+        device: that computes it.
+        unit: that multiplies.
+        fragments: of the rows of a warp.
+        warps: of a block.
+        keys: of a step.
+    """
+    warp_rows = fragments * unit.rows
+    rows = warp_rows * warps
+    # Of NVIDIA's, a lane has sums of two rows, and all columns, as it is.
+    if keys % unit.least_keys or (isinstance(unit, MmaUnit) and fragments > 1):
+        return None
+    # A tile of half the size would hold everything.
+    most_rows, most_keys = chain.first.left.extent, chain.keys.extent
+    if rows >= 2 * max(most_rows, unit.rows) or keys >= 2 * max(most_keys, unit.least_keys):
+        return None
+    depth = -(-chain.first.depth.extent // unit.depth) * unit.depth
+    columns = -(-chain.second.right.extent // unit.rows) * unit.rows
+    tile = WarpAttentionTile(
+        unit=unit,
+        rows=rows,
+        warp_rows=warp_rows,
+        warps=warps,
+        keys=keys,
+        depth=depth,
+        columns=columns,
+        rounds=chain.rounds((rows, keys)),
+    )
+    tile = replace(tile, chunks=_chunks(chain, tile))
+    end = tile.chunks[-1].start + tile.chunks[-1].size
+    shared = max(end, math.prod(tile.store_shape) * 4)
+    tile = replace(tile, shared_bytes=shared, registers=_registers(chain, tile))
+    if tile.registers > (_MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES):
+        return None
+    return replace(tile, seconds=_seconds(chain, device, tile))
+
+
+def _chunks(chain: Chain, tile: WarpAttentionTile) -> tuple[Chunk, ...]:
+    """How queries, keys and values lie in shared memory, one behind the other."""
+    unit, threads, first = tile.unit, tile.block_size, chain.first
+    queries = unit.lay(first, first.left, tile.rows, tile.depth, threads)
+    keys = unit.lay(first, first.right, tile.keys, tile.depth, threads)
+    values = unit.lay(chain.second, chain.second.right, tile.columns, tile.keys, threads)
+    if isinstance(keys, Panel) and isinstance(unit, WaveUnit):
+        # Scores of keys that are neighbours are then what the second product takes at once.
+        keys = replace(keys, handed_on=unit.layout)
+    return one_behind_the_other((queries, keys, values))
+
+
+def _registers(chain: Chain, tile: WarpAttentionTile) -> int:
+    """Sums of both products, weights, a step's fragments, what is on its way, addresses.
+
+    Before there are any sums, all operands may be on their way together.
+    """
+    unit = tile.unit
+    scores, sums = (tile.warp_rows * size // unit.warp for size in (tile.keys, tile.columns))
+    if isinstance(unit, MmaUnit):
+        return _FIXED_REGISTERS + int((scores + sums) * _OF_A_SUM)
+    panels = [chunk for chunk in tile.chunks if isinstance(chunk, Panel)]
+    queries, keys, values = (panel.registers(tile.block_size) for panel in panels)
+    fragments = (tile.keys + tile.warp_rows) // unit.rows * unit.layout.units
+    loaded = max(fragments, tile.columns // unit.rows) * UNIT_BYTES // 4
+    weights = scores * unit.layout.copies * _HALF // 4
+    made = 0 if chain.has_softmax else _OF_AN_ELEMENT
+    walk = scores + weights + sums + loaded + max(keys, values) + made
+    return max(walk, queries + keys + values) + _FIXED_OF_WAVES * unit.layout.copies
+
+
+# Registers of a thread: for addresses, rows and loops; for each sum of either product, with a share
+# of the operands; those that a tile may need before a compiler spills some. Then AMD's, of which
+# the fixed ones are twice as many where two lanes hold the same of an operand.
+_FIXED_REGISTERS, _OF_A_SUM, _MOST_REGISTERS = 30, 1.25, 240
+_FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
+_OF_AN_ELEMENT = 16  # while an activation is computed
+
+
+def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
+    """Seconds of the kernel; infinity where no block fits."""
+    times = _times(device)
+
+    def step_cycles(resident: int) -> float:
+        busy = _busy_cycles(chain, device, tile, resident * tile.warps)
+        return resident * busy + waiting_cycles(times, resident)
+
+    return walk_seconds(chain, device, tile, times, step_cycles)
+
+
+def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile, warps: int) -> float:
+    """Cycles of a multiprocessor of so many warps that a step of one block keeps busy."""
+    times, cycle = _times(device), device.clock * device.multi_processor_count
+    rate = matrix_rate(device, chain.first.left.tensor.dtype) * times.rate_share
+    products = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / (rate / cycle)
+    weights = tile.rows * tile.keys * times.weight_slots
+    # Each warp loads all keys and values, and its queries.
+    loaded = tile.keys * (tile.depth + tile.columns) + tile.warp_rows * tile.depth
+    fragments = tile.warps * loaded * _HALF * cycle / device.memory(MemoryLevel.SHARED).bandwidth
+    copies = sum(
+        chunk.size / (chunk.width * _HALF) * (times.copy_by_element if chunk.is_by_element else 2)
+        for chunk in tile.chunks[1:]
+    )
+    issued = (weights + copies) / device.lanes_per_multi_processor
+    issued += chain.made_cycles(device, (tile.rows, tile.keys), warps)
+    fill = fill_cycles(device, tile.keys * (tile.depth + tile.columns) * _HALF)
+    return norm(times.step_power, products, issued, fragments, fill)
+
+
+def _times(device: Device) -> WarpAttentionTimes:
+    return needed(device.times.warp_attention, "matrix instructions of a warp")

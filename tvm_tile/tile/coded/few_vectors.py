@@ -1,0 +1,213 @@
+"""Tiles for products of few vectors with a matrix that is kept as codes of a few bits.
+
+``y[m, n] = sum over k of x[m, k] * (code[n, k] - zero[n, k // g]) * scale[n, k // g]`` with few
+``m`` lasts as long as reading the codes, if they are decoded as fast as they come. So (Marlin's
+idea, arXiv 2408.11743; Ladder, OSDI'24) the matrix units multiply even for one vector: the matrix'
+rows are theirs, and what is left to issue for a weight is its decoding.
+
+A warp has 16 rows, and of the sum every so many-th step: of a row, each of four lanes takes a run
+of bytes that lie side by side. Which elements of the sum meet in one instruction does not matter,
+so no code changes its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
+from tvm_tile.device.times import needed
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.products.mma import matrix_rate, mma_dtypes
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.residency import given_blocks, given_registers
+from tvm_tile.tile.tile import Tile, ranked
+
+ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
+LANES = 4  # of it that share a row
+MOST_VECTORS = 32
+_WARP = 32
+_RUNS = (16, 8, 4)  # bytes
+_BYTE = 8  # bits
+_SUM_BYTES, _ELEMENT = 4, 2
+_MOST_WARPS = 16
+_DECODED = 8  # registers of a decoded word of two rows
+_MOST_REGISTERS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class CodedProduct:
+    """A product with a matrix of codes.
+
+    Attributes:
+        vectors: ``m``.
+        rows: ``n``, of the matrix.
+        depth: ``k``.
+        bits: of a code.
+        group: elements of the sum that share all that is shared, from a multiple of it on.
+        beside: bytes of what is read besides codes and vectors: scales and zeros.
+        instructions: that decode a pair of codes.
+        halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
+            and what it lets through are; else 1.
+    """
+
+    vectors: int
+    rows: int
+    depth: int
+    bits: int
+    group: int
+    beside: int
+    instructions: float = 2.25
+    halves: int = 1
+
+    @property
+    def columns(self) -> int:
+        """Instructions side by side that all vectors take."""
+        return -(-self.vectors // COLUMNS)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of all codes."""
+        return self.rows * self.depth * self.bits // _BYTE
+
+
+@dataclass(frozen=True, slots=True)
+class CodedTile(Tile):
+    """How a product with a matrix of codes is computed.
+
+    Attributes:
+        parts: warps of a block that share rows, each with a part of the sum.
+        strips: warps of a block that have rows of their own.
+        stacked: strips of 16 rows that a warp has, all for the vectors' elements that it holds.
+        run: bytes of codes that a lane takes of a row in a step.
+        step: elements of the sum in a step.
+        grid: blocks, in the shared memory of each of which the sums of its parts meet.
+    """
+
+    parts: int
+    strips: int
+    stacked: int
+    run: int
+    step: int
+    grid: int = field()
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.parts * self.strips * _WARP
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the matrix that a block has."""
+        return self.strips * self.stacked * ROWS
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
+        return f"{rows}, {self.stacked * ROWS} rows a warp, loads of {self.run} bytes of each"
+
+
+def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
+    """Tiles, best first; none where codes do not fall into whole steps of one scale each.
+
+    None, either, on a device without matrix instructions of a warp.
+
+    Raises:
+        DeviceRecordError: the device has these instructions, and no times of such products.
+    """
+    if not mma_dtypes(device):
+        return ()
+    return ranked(_predicted(tile, product, device) for tile in _tiles(product))
+
+
+def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
+    run = next((run for run in _RUNS if not _step(product, run) % 1 and _fits(product, run)), 0)
+    if not run or product.vectors > MOST_VECTORS or product.rows % ROWS:
+        return
+    step = int(_step(product, run))
+    steps = product.depth // step
+    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4))
+    for parts, strips, stacked in shapes:
+        rows, warps = strips * stacked * ROWS, parts * strips
+        if warps > _MOST_WARPS or steps < parts or product.rows % rows:
+            continue
+        shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
+        if shared <= STATIC_SHARED_LIMIT:
+            tile = (parts, strips, stacked, run, step, product.rows // rows)
+            yield CodedTile(*tile, shared_bytes=shared)
+
+
+def _step(product: CodedProduct, run: int) -> float:
+    """Elements of the sum that a warp has in a step, of each row."""
+    return LANES * run * _BYTE / product.bits
+
+
+def _fits(product: CodedProduct, run: int) -> bool:
+    step = int(_step(product, run))
+    return product.depth % step == 0 and product.group % step == 0
+
+
+def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile:
+    """``tile`` with its registers, and its time where they suffice."""
+    use, codes = register_use(device), _lane_codes(tile, product)
+    # Of each row that a lane has a part of: its codes, and a scale.
+    words = tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
+    registers = use.beside_loads + words + _sums(tile, product) + _DECODED
+    tile = replace(tile, registers=registers)
+    resident = given_blocks(device, tile)
+    if not resident or given_registers(device, registers) > _MOST_REGISTERS:
+        return tile
+    return replace(tile, seconds=_seconds(tile, product, device, resident))
+
+
+def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:
+    """Seconds of a kernel: reading, issue and waits overlap in part, in waves of blocks."""
+    times = needed(device.times.coded, "matrix instructions of a warp")
+    units, steps = device.multi_processor_count, -(-product.depth // tile.step // tile.parts)
+    slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)
+    multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
+    waiting = steps * (times.load_cycles + times.step_cycles * multiplied)
+    waiting += times.closing_cycles
+    block_bytes = (product.code_bytes + product.beside) / tile.grid
+    vectors = product.vectors * product.depth * _ELEMENT  # that a block reads from the cache
+    flops = 2 * product.columns * COLUMNS * tile.block_rows * product.depth
+    rate = matrix_rate(device, "float16") / units  # bfloat16's is no other
+
+    def wave(blocks: int) -> float:
+        most = -(-blocks // units)  # of a multiprocessor
+        bounds = (
+            blocks * block_bytes / device.read_bandwidth,
+            blocks * vectors / device.l2_bandwidth,
+            most * slots / (SCHEDULERS * device.clock),
+            most * flops / rate,
+            waiting / device.clock,
+        )
+        power = times.overlap_power
+        return math.fsum(bound**power for bound in bounds) ** (1 / power) if blocks else 0.0
+
+    full, rest = divmod(tile.grid, resident * units)
+    seconds = full * wave(resident * units) + wave(rest)
+    return seconds + times.start_cycles / device.clock + device.launch_latency
+
+
+def _lane_codes(tile: CodedTile, product: CodedProduct) -> int:
+    """Codes of a row that a lane has in a step."""
+    return tile.run * _BYTE // product.bits
+
+
+def _sums(tile: CodedTile, product: CodedProduct) -> int:
+    """Registers of sums: a step's, in two chains of products, and those of all steps."""
+    return 3 * tile.stacked * product.columns * 4
+
+
+def _step_slots(tile: CodedTile, product: CodedProduct) -> float:
+    """Issue slots of a warp in a step."""
+    codes = _lane_codes(tile, product)
+    # A pair of codes is decoded, of the vectors it takes an instruction to pair elements likewise,
+    # and a step some for its scales.
+    decoded = tile.stacked * codes * product.instructions + product.columns * codes * (
+        1 + tile.stacked / 4
+    )
+    return decoded + 2 * _sums(tile, product)

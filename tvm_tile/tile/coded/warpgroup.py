@@ -1,0 +1,195 @@
+"""Tiles of products of many vectors with a matrix of codes, for Hopper's warpgroup instructions.
+
+The matrix' rows are the instructions': their left operand comes from registers, so codes are
+decoded there while products of the step before run, and no decoded matrix crosses memory. The
+vectors, right operand, come by bulk tensor copies, as :mod:`tvm_tile.tile.products.warpgroup`
+says; so do the codes. Sums are those of the transposed product.
+
+A consumer is a warpgroup with 64 rows of the matrix. For the vectors of a tile it decodes each code
+once: the wider the tile, the less there is to issue for each product. Few vectors make few tiles,
+so the blocks of a cluster share the sum of each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device
+from tvm_tile.device.matrix_times import CodedWarpgroupTimes
+from tvm_tile.device.times import needed
+from tvm_tile.tile.coded.few_vectors import CodedProduct
+from tvm_tile.tile.products.ring import SPLITS, fitted, ring_seconds, step_seconds
+from tvm_tile.tile.products.store_work import BARE, StoreWork
+from tvm_tile.tile.products.warpgroup import matrix_rate, warpgroup_dtypes
+from tvm_tile.tile.products.warpgroup_tile import LINE, ROWS, RingTile
+from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
+
+STEP = 32  # elements of the sum that are decoded together: two instructions deep
+LINE_DEPTH = 64  # halves of a line
+_FEWEST_VECTORS = 17  # up to 16 are few: the rule for these reads as fast as memory
+_WIDTHS = (24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # of an instruction
+_CONSUMERS = (1, 2, 3, 4)
+_LINES = (1, 2, 4)  # of a vector in a chunk
+_MOST_BLOCKS = 4
+_FEWEST_STAGES = 3
+_ALIGNMENT = 1024  # bytes, of swizzled lines in a stage
+_WORD = 4  # bytes
+_BYTE = 8  # bits
+_ELEMENT = 2  # bytes
+_FRAGMENTS = 16  # registers of two steps' decoded weights
+_OTHER_REGISTERS = 45  # of a consumer thread, besides sums, codes and decoded weights
+_PAIRS = 8  # of codes that a thread decodes in a step, in each of its two rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedWarpgroupTile(RingTile):
+    """How warpgroups compute a tile of a product with a matrix of codes.
+
+    Each consumer decodes, and multiplies, 64 rows of the matrix; the tile's columns are vectors.
+
+    Attributes:
+        row_bytes: of a row's codes in a chunk.
+        unit: elements of the sum, from a multiple of it on, that share all that is shared.
+        shared_words: of a row in such a unit: its scale, and what is subtracted if that differs.
+        counts: tiles along the matrix' rows, and along the vectors.
+    """
+
+    row_bytes: int
+    unit: int
+    shared_words: int
+    counts: tuple[int, int]
+
+    @property
+    def lines(self) -> int:
+        """Lines of a vector in a chunk, 64 elements each."""
+        return self.depth // LINE_DEPTH
+
+    @property
+    def units(self) -> int:
+        """Units of a chunk, each of which has shared words of its own."""
+        return self.depth // self.unit
+
+    @property
+    def codes_start(self) -> int:
+        """Bytes of a stage ahead of the codes: the vectors' lines."""
+        return self.lines * self.width * LINE
+
+    @property
+    def shared_start(self) -> int:
+        """Bytes of a stage ahead of what boxes share."""
+        return self.codes_start + self.block_rows * self.row_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage: vectors, codes, and what their boxes share."""
+        size = self.shared_start + self.units * self.block_rows * self.shared_words * _WORD
+        return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def together(self) -> int:
+        """Vectors whose sums a warp stores together."""
+        return math.gcd(self.width, CORNER_COLUMNS)
+
+    @property
+    def store_shape(self) -> tuple[int, ...]:
+        """Sums that go out together, by vectors and rows: the block's part of them, or a warp's.
+
+        Their padding keeps neighbouring vectors on different banks.
+        """
+        if self.splits > 1:
+            return (self.width, self.block_rows + QUAD)
+        return (4 * self.consumers, self.together, CORNER_ROWS + QUAD)
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        return f"block {self.block_rows} rows by {self.width}, {RingTile.describe(self)}"
+
+
+def construct_coded_warpgroup(
+    product: CodedProduct, shared_words: int, device: Device, work: StoreWork = BARE
+) -> tuple[CodedWarpgroupTile, ...]:
+    """Tiles, best first; none where boxes of codes are cut by steps, or of few vectors.
+
+    Args:
+        product: with ``instructions`` as the warpgroups' decoding takes them.
+        shared_words: that a row has for codes that share all: its scale, perhaps its zero point.
+        device: none of whose tiles there are, if it has no warpgroup instructions.
+        work: what becomes of the sums.
+
+    Raises:
+        DeviceRecordError: the device has these instructions, and no times of such products.
+    """
+    if "float16" not in warpgroup_dtypes(device) or product.vectors < _FEWEST_VECTORS:
+        return ()
+    return ranked(
+        tile and replace(tile, seconds=_seconds(product, device, tile, work))
+        for tile in _tiles(product, shared_words, device)
+    )
+
+
+def _tiles(
+    product: CodedProduct, shared_words: int, device: Device
+) -> Iterator[CodedWarpgroupTile | None]:
+    shares = (*((n, 1) for n in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
+    widths = [_width(product.vectors, most) for most in _WIDTHS]
+    for lines in _LINES:
+        depth = lines * LINE_DEPTH
+        unit = math.gcd(product.group, depth)
+        if product.depth % depth or unit % STEP:
+            continue
+        for consumers, width, share in itertools.product(_CONSUMERS, dict.fromkeys(widths), shares):
+            rows = consumers * ROWS
+            counts = -(-product.rows // rows), -(-product.vectors // width)
+            tile = CodedWarpgroupTile(
+                consumers=consumers,
+                width=width,
+                depth=depth,
+                row_bytes=depth * product.bits // _BYTE,
+                unit=unit,
+                shared_words=shared_words,
+                splits=share[0],
+                blocks=share[1],
+                counts=counts,
+                tiles=math.prod(counts),
+                chunks=product.depth // depth,
+                raster=min(counts[0], max(1, 2048 // rows)),
+                registers=width // 2 + 2 * product.bits + _FRAGMENTS + _OTHER_REGISTERS,
+            )
+            yield fitted(tile, device, _FEWEST_STAGES, least_chunks=1)
+
+
+def _width(vectors: int, most: int) -> int:
+    """The narrowest tile of which as few cover all vectors as of the widest."""
+    tiles = -(-vectors // most)
+    return -(-vectors // tiles // 8) * 8
+
+
+def _seconds(
+    product: CodedProduct, device: Device, tile: CodedWarpgroupTile, work: StoreWork
+) -> float:
+    """The time of the busiest multiprocessor and of the memory.
+
+    A step is bound by issue, too, and by what a consumer waits for alone.
+    """
+    times, steps = coded_warpgroup_times(device), tile.depth // STEP
+    rate = matrix_rate(device, "float16") * times.rate_share  # bfloat16's is no other
+    slots = steps * (_PAIRS * product.instructions + times.step_slots)  # of a warp
+    issue = tile.consumers * slots / device.clock  # a scheduler has one of a consumer's four
+    alone = (slots + steps * times.step_cycles) / device.clock
+    step = step_seconds(tile, device, rate, tile.shared_start, (tile.blocks * issue, alone))
+    vectors = product.vectors * (product.depth + product.rows) * _ELEMENT
+    traffic = product.code_bytes + product.beside + vectors
+    return ring_seconds(tile, device, step, work, traffic)
+
+
+def coded_warpgroup_times(device: Device) -> CodedWarpgroupTimes:
+    """The parameters of decoding for a device's warpgroup instructions.
+
+    Raises:
+        DeviceRecordError: the record has none.
+    """
+    return needed(device.times.coded_warpgroup, "warpgroup instructions")

@@ -1,0 +1,253 @@
+"""Tiles for products of a long operand, read once, with one vector or a few.
+
+``y[m, n] = sum over k of x[m, k] * w[n, k]`` with few ``m`` lasts as long as reading ``w``, if
+enough loads are in flight. So there is nothing to stage: Roller's plain policy (OSDI'22, section
+3.2), a tile as wide as a memory transaction, with its threads along what is contiguous in ``w``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
+from tvm_tile.tile.few_rows.few_vectors import Matvec, extent_of, vector_along
+from tvm_tile.tile.powers import powers_of_two
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.residency import given_blocks, given_registers
+from tvm_tile.tile.tile import Tile, ranked
+
+_MOST_SUMS = 64  # of a thread, in registers
+_MOST_LOADS = 8  # of a thread in a step
+_LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
+_REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
+
+
+@dataclass(frozen=True, slots=True)
+class MatvecTile(Tile):
+    """Launch shape and loops of a product with few vectors.
+
+    Attributes:
+        form: ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.s_tir.matvec`.
+        axis: the place, in the operator's axes, of the rows' axis that is cut.
+        lanes: threads along what is contiguous: the sum (row), or the rows (column).
+        groups: of so many threads in a block, each with rows of its own (row), or with a part of
+            the sum (column).
+        run: neighbouring rows of a thread; one vector in the column form.
+        vector: neighbouring elements of the long operand that a thread reads at once.
+        unroll: places along the sum from which a thread reads in one step.
+        steps: of a thread, one behind the other.
+        overhangs: whether the last step goes on behind the end of the sum.
+        grid: blocks of the kernel; in the shared memory of each are partial sums, and a short
+            operand that it makes.
+        parts: products that a thread works on side by side.
+    """
+
+    form: str
+    axis: int
+    lanes: int
+    groups: int
+    run: int
+    vector: int
+    unroll: int
+    steps: int
+    overhangs: bool
+    grid: int = field()
+    parts: int = 1
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return self.lanes * self.groups
+
+    @property
+    def loads(self) -> int:
+        """Loads of long operands that a thread has in flight in a step."""
+        own = self.unroll * self.run if self.form == "row" else self.unroll
+        return self.parts * own
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        rows = f"{self.run} rows a thread, {self.loads} loads of {self.vector}"
+        rows += f", {self.parts} products" * (self.parts > 1)
+        if self.form == "row":
+            return f"{self.lanes} lanes a row, {self.groups} groups, {rows}"
+        return f"{self.lanes} lanes of columns, {self.groups} parts of the sum, {rows}"
+
+
+def construct_matvec(operator: Operator, product: Matvec, device: Device) -> tuple[MatvecTile, ...]:
+    """Tiles for ``product``, best first; none where neither its sum nor its rows are contiguous."""
+    strides = product.streamed.strides
+    if strides[operator.axes[product.summed].name] == 1:
+        tiles = list(_row_tiles(operator, product, device))
+    else:
+        places = [p for p in product.rows if strides[operator.axes[p].name] == 1]
+        tiles = [t for place in places for t in _column_tiles(operator, product, place, device)]
+    return ranked(_predict(tile, operator, product, device) for tile in tiles)
+
+
+def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
+    """Lanes along the sum, each with some rows, so that it reuses what it holds of the vectors."""
+    depth, place = operator.axes[product.summed].extent, product.rows[-1]
+    rows = extent_of(operator, product.rows + product.batch)
+    vectors, parts = extent_of(operator, product.vectors), extent_of(operator, product.parts)
+    vector = vector_along(product.streamed, operator.axes[product.summed], operator)
+    shared = _operand_bytes(product)
+    shapes = itertools.product(
+        powers_of_two(4, 256), powers_of_two(1, 8), powers_of_two(1, 8), powers_of_two(64, 256)
+    )
+    for lanes, run, unroll, threads in shapes:
+        chunk = lanes * vector * unroll
+        if chunk >= 2 * depth or lanes > threads or operator.axes[place].extent % run:
+            continue
+        if parts * run * unroll > _MOST_LOADS or parts * run * vectors > _MOST_SUMS // 2:
+            continue
+        groups, steps = threads // lanes, -(-depth // chunk)
+        grid = -(-rows // (groups * run))
+        overhangs = depth % chunk > 0
+        yield MatvecTile(
+            *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
+            shared_bytes=shared,
+        )
+
+
+def _column_tiles(
+    operator: Operator, product: Matvec, place: int, device: Device
+) -> Iterator[MatvecTile]:
+    """Lanes along the rows, a vector each; groups of lanes share the sum."""
+    depth, length = operator.axes[product.summed].extent, operator.axes[place].extent
+    others = extent_of(operator, product.rows + product.batch) // length
+    parts = extent_of(operator, product.parts)
+    sums = extent_of(operator, product.vectors) * parts
+    widest = vector_along(product.streamed, operator.axes[place], operator)
+    shapes = itertools.product(
+        powers_of_two(1, widest), powers_of_two(1, 32), powers_of_two(1, 8), powers_of_two(2, 128)
+    )
+    for vector, lanes, unroll, groups in shapes:
+        chunk, width = groups * unroll, lanes * vector
+        if chunk >= 2 * depth or width > length or vector * sums > _MOST_SUMS:
+            continue
+        if parts * unroll > _MOST_LOADS:
+            continue
+        if not 2 * device.warp_size <= lanes * groups <= device.max_threads_per_block:
+            continue
+        steps, grid = -(-depth // chunk), -(-length // width) * others
+        shared = lanes * groups * vector * sums * operator.write.tensor.element_size
+        shared += _operand_bytes(product)
+        overhangs = depth % chunk > 0
+        yield MatvecTile(
+            *("column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid),
+            parts=parts,
+            shared_bytes=shared,
+        )
+
+
+def _operand_bytes(product: Matvec) -> int:
+    return product.prologue.shared_bytes if product.prologue else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one thread does in a step, and what it takes for that.
+
+    Attributes:
+        streamed: bytes of the long operand.
+        read: bytes of both.
+        instructions: to issue.
+        waits: round trips to memory, one behind the other.
+        registers: of the whole thread.
+    """
+
+    streamed: int
+    read: int
+    instructions: float
+    waits: int
+    registers: int
+
+    @classmethod
+    def of(cls, tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> _Step:
+        """The step of ``tile``."""
+        use, arithmetic = register_use(device), arithmetic_slots(device)
+        vectors = extent_of(operator, product.vectors)
+        size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
+        points = tile.loads * tile.vector
+        length = tile.vector if tile.form == "row" else tile.unroll
+        places = vectors * tile.unroll * (tile.vector if tile.form == "row" else 1)
+        summed = operator.axes[product.summed]
+        width = math.gcd(vector_along(product.reused, summed, operator), length)
+        # Narrower types are widened to registers of 32 bits, an instruction an element.
+        widened = (points if size < 4 else 0) + (places if other < 4 else 0)
+        filled = points * size // 4 if tile.overhangs else 0
+        flying = tile.loads if use.is_eager else min(tile.loads, _LOADS_IN_FLIGHT)
+        held = flying * tile.vector * size + vectors * length * other
+        return cls(
+            streamed=points * size,
+            read=points * size + places * other,
+            instructions=points * vectors * arithmetic
+            + widened
+            + filled
+            + tile.loads
+            + places / width,
+            waits=-(-tile.loads // flying),
+            registers=use.beside_loads + vectors * tile.run * tile.parts + held // 4,
+        )
+
+
+def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> MatvecTile:
+    """``tile`` with its time, which is infinite where it does not fit.
+
+    Blocks that are resident together make a wave; the last wave may be smaller. In each, reading
+    memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
+    """
+    times = device.times.matvec
+    step = _Step.of(tile, operator, product, device)
+    tile = replace(tile, registers=step.registers)
+    resident = given_blocks(device, tile)
+    if not resident or given_registers(device, tile.registers) > _REGISTER_LIMIT:
+        return tile
+    processors = device.multi_processor_count
+    warps = -(-tile.block_size // device.warp_size)
+    run = tile.lanes * tile.vector * product.streamed.tensor.element_size
+    run *= tile.unroll if tile.form == "row" else 1
+    sectors = 1 + times.run_sectors * SECTOR / run
+    cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
+    closing_cycles = times.block_cycles + _closing_cycles(tile, operator, product, device)
+    load = times.load_cycles / device.clock
+    waiting = tile.steps * step.waits * load + closing_cycles / device.clock
+    if product.prologue:
+        # The first step's loads are on their way meanwhile.
+        waiting += max(0.0, product.prologue.cycles(tile.block_size, device) / device.clock - load)
+    start = times.start_cycles / device.clock
+
+    def wave(blocks: int) -> float:
+        if not blocks:
+            return 0.0
+        own = -(-blocks // processors) * tile.steps
+        bounds = (
+            blocks * tile.steps * tile.block_size * step.streamed * sectors / device.read_bandwidth,
+            own * tile.block_size * step.read / cache_bandwidth,
+            own * warps * (step.instructions + times.loop_slots) / (SCHEDULERS * device.clock),
+            waiting,
+        )
+        power = times.overlap_power
+        return math.fsum(bound**power for bound in bounds) ** (1 / power)
+
+    full, rest = divmod(tile.grid, resident * processors)
+    seconds = full * wave(resident * processors) + wave(rest) + start + device.launch_latency
+    return replace(tile, seconds=seconds)
+
+
+def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
+    """Cycles from a thread's own sums to those of the block."""
+    times = device.times.matvec
+    sums = extent_of(operator, product.vectors) * tile.run * tile.parts
+    if tile.form == "column":
+        # Through shared memory, where as many threads add up the groups' sums.
+        added = -(-sums // tile.groups) * tile.groups
+        return times.barrier_cycles + added * times.add_cycles
+    shuffles = math.log2(min(tile.lanes, device.warp_size)) * (times.shuffle_cycles + sums)
+    return shuffles + (2 * sums * times.barrier_cycles if tile.lanes > device.warp_size else 0)

@@ -1,0 +1,339 @@
+"""Tiles for copies whose output does not lie in memory as what they read does.
+
+Memory moves sectors of 32 bytes. A warp whose threads take neighbouring outputs of a transpose
+reads a sector for each and uses an element of it. Two ways use all of a sector:
+
+* *vectors*: a thread takes neighbouring outputs, so that its own loads, and those of its
+  neighbours, use it. That does for short runs: three channels padded to eight, a pixel shuffle.
+* *staged*: a block takes a box of outputs, reads it in the order of what it reads, into shared
+  memory, and stores it in the order of the output.
+
+How many sectors each way moves is counted, for some warps or boxes, element by element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_tile.device.core_times import TransposeTimes
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Access, Axis
+from tvm_tile.tile.moves.plain import widest_vector
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.tile import Tile, ranked
+
+Ints = npt.NDArray[np.int64]
+
+_SECTOR_BYTES = 32
+_WASTE = 1.5  # of sectors, from which on a source is worth staging
+_SAMPLES = 4  # warps or boxes whose sectors are counted
+_RUNS = (16, 32, 64, 128)  # elements in a row that a box may have, on either side
+_THREADS = 256
+_REGISTERS = 10  # of a thread, besides those elements
+_MOST_OWN = 32  # elements of a thread in a box: they wait in registers together
+_WARPS_PER_CYCLE = 4  # instructions that a multiprocessor starts
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A part of a copy's expression that reads: a load, or a choice among several.
+
+    Attributes:
+        reads: its accesses, of one index each: flat places.
+        tested: axes that a choice depends on.
+    """
+
+    reads: tuple[Access, ...]
+    tested: frozenset[str]
+
+    @property
+    def main(self) -> Access:
+        """The access that matters most."""
+        return max(self.reads, key=lambda read: read.tensor.size)
+
+    def order(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        """The axes as its main access walks through memory, the fastest last."""
+        index = self.main.indices[0]
+        return tuple(
+            sorted(
+                axes,
+                key=lambda a: (index.coefficient(a.name) == 0, abs(index.coefficient(a.name))),
+                reverse=True,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Axes in the order of the output, what is read, and where the output lies."""
+
+    axes: tuple[Axis, ...]
+    sources: tuple[Source, ...]
+    write: Access
+
+    @property
+    def points(self) -> int:
+        """Elements of the output."""
+        return math.prod(axis.extent for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeTile(Tile):
+    """How a copy is shared out.
+
+    Attributes:
+        extents: of a block's box along each axis; empty where threads run through all outputs.
+        block_size: threads of a block.
+        vector: neighbouring outputs that a thread stores at once.
+        loads: neighbouring elements that a thread reads of each source at once.
+        staged: which sources go through shared memory.
+        grid: blocks.
+        sectors: predicted transfers of 32 bytes.
+    """
+
+    extents: tuple[int, ...]
+    block_size: int = field()
+    vector: int
+    loads: tuple[int, ...]
+    staged: tuple[bool, ...]
+    grid: int = field()
+    sectors: float
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        loads = "x".join(map(str, self.loads))
+        if not self.extents:
+            return f"block {self.block_size * self.vector}, store {self.vector}, load {loads}"
+        box = "x".join(map(str, self.extents))
+        return f"box {box} in shared memory, store {self.vector}, load {loads}"
+
+
+def construct_transpose(copy: Copy, device: Device) -> tuple[TransposeTile, ...]:
+    """Tiles of a copy, best first."""
+    tiles = [
+        construct_flat(copy, vector, device) for vector in _divisors(_vector_of_outputs(copy, {}))
+    ]
+    staged = tuple(_is_wasteful(copy, source, device) for source in copy.sources)
+    if any(staged):
+        boxes = dict.fromkeys(_boxes(copy, staged))
+        tiles += [_boxed(copy, box, staged, device) for box in boxes]
+    return ranked(tiles)
+
+
+def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:
+    """Whether a warp of neighbouring outputs leaves most of the sectors unused that it reads."""
+    order = source.order(copy.axes)
+    if order == copy.axes:
+        return False
+    sample = _digits(np.arange(min(device.warp_size, copy.points), dtype=np.int64), copy.axes)
+    sectors, _, elements = count_sectors(source.main, sample)
+    size = source.main.tensor.element_size
+    return sectors * _SECTOR_BYTES > _WASTE * max(elements * size, _SECTOR_BYTES)
+
+
+def _divisors(most: int) -> list[int]:
+    return [n for n in (16, 8, 4, 2, 1) if most % n == 0]
+
+
+def _widest(copy: Copy) -> int:
+    accesses = [copy.write, *(read for source in copy.sources for read in source.reads)]
+    return widest_vector(accesses)
+
+
+def neighbours(
+    access: Access, order: Sequence[Axis], box: Mapping[str, int], tested: frozenset[str]
+) -> int:
+    """Elements that lie in a row in memory, aligned so, wherever one walks through a box.
+
+    Args:
+        access: of one index, a flat place.
+        order: how the box is walked through, the last axis fastest.
+        box: its extents; whole axes, where not given.
+        tested: axes along which one must not go on, as a choice depends on them.
+    """
+    index = access.indices[0]
+    run = stride = 1
+    rest = dict(index.terms)
+    for axis in reversed(order):
+        if axis.name in tested or index.coefficient(axis.name) != stride:
+            break
+        own = box.get(axis.name, axis.extent)
+        del rest[axis.name]
+        run = math.gcd(run * own, stride * axis.extent)
+        stride *= axis.extent
+        if own < axis.extent:
+            break
+    return math.gcd(run, index.offset, *rest.values())
+
+
+def _vector_of_outputs(copy: Copy, box: Mapping[str, int]) -> int:
+    return math.gcd(_widest(copy), neighbours(copy.write, copy.axes, box, frozenset()))
+
+
+def _vector_of_loads(
+    source: Source, copy: Copy, order: Sequence[Axis], box: Mapping[str, int]
+) -> int:
+    own = (neighbours(read, order, box, source.tested) for read in source.reads)
+    return math.gcd(_widest(copy), *own)
+
+
+def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
+    """The tile whose threads run through all outputs, ``vector`` of them each."""
+    threads = _THREADS if copy.points >= _THREADS * vector * device.multi_processor_count else 64
+    grid = -(-copy.points // (threads * vector))
+    unit = device.warp_size * vector
+    units = -(-copy.points // unit)
+    starts = [units * n // _SAMPLES * unit for n in range(_SAMPLES)]
+    sampled = [np.arange(start, min(start + unit, copy.points), dtype=np.int64) for start in starts]
+    places = [_digits(flat, copy.axes) for flat in sampled]
+    loads = tuple(_direct_load(source, copy, {}, vector) for source in copy.sources)
+    times = device.times.transpose
+    sectors = _traffic(copy, places, units, times)
+    own = times.element_slots + sum(times.load_slots / load for load in loads)
+    slots = units * (times.thread_slots + vector * own)
+    staged = (False,) * len(copy.sources)
+    tile = TransposeTile((), threads, vector, loads, staged, grid, sectors)
+    return _timed(tile, slots, times.block_cycles, device)
+
+
+def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
+    """A thread's outputs are loaded at once, or one by one."""
+    return vector if _vector_of_loads(source, copy, copy.axes, box) % vector == 0 else 1
+
+
+def _digits(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
+    found = {}
+    for axis in reversed(axes):
+        found[axis.name] = flat % axis.extent
+        flat = flat // axis.extent
+    return found
+
+
+def _traffic(
+    copy: Copy, samples: Sequence[dict[str, Ints]], units: int, times: TransposeTimes
+) -> float:
+    """Sectors that a copy moves whose units, warps or boxes, are like these samples."""
+    total = 0.0
+    for access in (*(r for s in copy.sources for r in s.reads), copy.write):
+        touched = [count_sectors(access, sample) for sample in samples]
+        sectors = sum(s + times.unused_sector * (4 * lines - s) for s, lines, _ in touched)
+        moved = units * sectors / len(touched)
+        waste = sectors / max(1, sum(elements for _, _, elements in touched))
+        varying = [a.extent for a in copy.axes if access.indices[0].coefficient(a.name)]
+        elements = min(math.prod(access.tensor.shape), math.prod(varying))
+        # What many units read they find in the caches.
+        total += min(moved, elements * waste)
+    return total
+
+
+def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, int]:
+    """Sectors, lines of four, and elements that an access touches at these values of its axes."""
+    index = access.indices[0]
+    flat = index.offset + sum(
+        (factor * places[name] for name, factor in index.terms), np.zeros(1, np.int64)
+    )
+    elements = np.unique(flat)
+    sectors = np.unique(elements * access.tensor.element_size // _SECTOR_BYTES)
+    return len(sectors), len(np.unique(sectors // 4)), len(elements)
+
+
+def _timed(
+    tile: TransposeTile, slots: float, life: float, device: Device, held: int = 0
+) -> TransposeTile:
+    """A tile with the time of its sectors, of issue slots, or of blocks that wait for memory.
+
+    Args:
+        tile: itself.
+        slots: of all warps.
+        life: cycles of a block that waits for memory only.
+        device: that the tile is for.
+        held: registers of a thread for elements on their way.
+    """
+    multi_processors = device.multi_processor_count
+    memory = tile.sectors * _SECTOR_BYTES / device.memory(MemoryLevel.GLOBAL).bandwidth
+    issue = slots / (multi_processors * _WARPS_PER_CYCLE * device.clock)
+    most = device.max_blocks_per_multi_processor
+    resident = min(most, device.max_threads_per_multi_processor // tile.block_size)
+    waiting = max(1.0, tile.grid / (multi_processors * resident)) * (life / device.clock)
+    idle = max(1.0, multi_processors / tile.grid)
+    return replace(
+        tile,
+        registers=max(register_use(device).least, _REGISTERS + held),
+        seconds=max(memory * idle, issue * idle, waiting) + device.launch_latency,
+    )
+
+
+def _boxes(copy: Copy, staged: Sequence[bool]) -> Iterator[tuple[int, ...]]:
+    """Boxes with runs along the output and along each source that is staged."""
+    sources = [s for s, is_staged in zip(copy.sources, staged, strict=True) if is_staged]
+    sizes = [read.tensor.element_size for source in sources for read in source.reads]
+    for out in _RUNS:
+        for run in _RUNS:
+            box = dict.fromkeys((axis.name for axis in copy.axes), 1)
+            _extend(box, copy.axes, out)
+            for source in sources:
+                _extend(box, source.order(copy.axes), run)
+            elements = math.prod(box.values())
+            # Rows are padded; a choice may be wider than what it chooses from.
+            footprint = len(sources) * elements * (max(sizes) + 1)
+            if elements <= _THREADS * _MOST_OWN and footprint <= STATIC_SHARED_LIMIT:
+                yield tuple(box.values())
+
+
+def _extend(box: dict[str, int], order: Sequence[Axis], wanted: int) -> None:
+    """Let a box have ``wanted`` elements in a row along ``order``."""
+    for axis in reversed(order):
+        if axis.extent > wanted:
+            # Parts of one size, so that the last one is not nearly empty.
+            even = -(-axis.extent // -(-axis.extent // wanted))
+            own = even if axis.extent % even == 0 else min(wanted, -(-even // 8) * 8)
+            box[axis.name] = max(box[axis.name], own)
+            return
+        box[axis.name] = axis.extent
+        wanted = -(-wanted // axis.extent)
+        if wanted == 1:
+            return
+
+
+def _boxed(
+    copy: Copy, box: tuple[int, ...], staged: tuple[bool, ...], device: Device
+) -> TransposeTile:
+    own = {axis.name: extent for axis, extent in zip(copy.axes, box, strict=True)}
+    vector = _vector_of_outputs(copy, own)
+    loads = tuple(
+        _vector_of_loads(source, copy, source.order(copy.axes), own)
+        if is_staged
+        else _direct_load(source, copy, own, vector)
+        for source, is_staged in zip(copy.sources, staged, strict=True)
+    )
+    elements = math.prod(box)
+    threads = min(_THREADS, max(device.warp_size, 1 << (elements // 8).bit_length() - 1))
+    grid = math.prod(-(-axis.extent // own[axis.name]) for axis in copy.axes)
+    times = device.times.transpose
+    samples = [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)]
+    sectors = _traffic(copy, samples, grid, times)
+    widths = [vector, *(n for n, is_staged in zip(loads, staged, strict=True) if is_staged)]
+    each = sum(times.staged_slots / n + times.element_slots for n in widths)
+    each += sum(
+        times.load_slots / n for n, is_staged in zip(loads, staged, strict=True) if not is_staged
+    )
+    slots = grid * elements * each / device.warp_size
+    # What is to go through shared memory is loaded at once.
+    held = -(-elements * copy.write.tensor.element_size // (4 * threads))
+    tile = TransposeTile(box, threads, vector, loads, staged, grid, sectors)
+    return _timed(tile, slots, times.staged_block_cycles, device, held)
+
+
+def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:
+    """The outputs of a block: values of the axes."""
+    pairs = list(zip(copy.axes, box, strict=True))
+    local = _digits(np.arange(math.prod(box)), [Axis(a.name, own) for a, own in pairs])
+    at = _digits(np.array([block]), [Axis(a.name, -(-a.extent // own)) for a, own in pairs])
+    places = {axis.name: at[axis.name] * own + local[axis.name] for axis, own in pairs}
+    inside = np.logical_and.reduce([places[axis.name] < axis.extent for axis in copy.axes])
+    return {name: place[inside] for name, place in places.items()}

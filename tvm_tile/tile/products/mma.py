@@ -1,0 +1,178 @@
+"""Tiles of products for the tensor cores' warp instructions (mma), fed by asynchronous copies.
+
+A block keeps a ring of stages in shared memory. All of its threads copy a chunk of both operands a
+stage (cp.async), some stages ahead; its warps, each with a part of the tile's rows and columns,
+multiply chunk by chunk and keep the sums in registers. Roller's alignment rules (section 3.1) are
+here what the instructions ask for, 16 rows, 8 columns, a depth of 16, and what a warp loads at
+once (ldmatrix), eight times 16 bytes from different banks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.matrix_times import MmaTimes
+from tvm_tile.device.times import needed
+from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.limits import norm
+from tvm_tile.tile.products.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.products.warp_tile import LEAST_LINE, WarpTile, chunk_counts, chunk_seconds
+from tvm_tile.tile.residency import resident_blocks
+from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.units.product import Product
+from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
+from tvm_tile.tile.units.unit import MmaUnit
+
+# Rows and columns of a warp, and how many warps have rows and columns of their own.
+_WARP_TILES = ((64, 64), (64, 32), (32, 64), (32, 32), (16, 64), (32, 16), (16, 32), (16, 16))
+_WARPS = ((2, 2), (4, 2), (2, 4), (4, 1), (1, 4), (8, 1), (1, 8))
+_LARGEST_SIDE = 256
+_DEPTHS = (LEAST_LINE // ELEMENT, 2 * LEAST_LINE // ELEMENT)  # elements of a chunk
+_STAGES = (2, 3, 4, 5)
+_DTYPES = frozenset({"float16", "bfloat16"})
+
+
+MmaTile = WarpTile[MmaUnit]
+
+
+def construct_mma(
+    product: Product, device: Device, count: int, work: StoreWork = BARE
+) -> tuple[MmaTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the operands refuse.
+
+    ``work`` is what becomes of the sums.
+    """
+    operands = (product.left, product.right)
+    if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
+        return ()
+    if any(not operand.is_within_reach for operand in operands):
+        return ()
+    return ranked(_tiles(product, device, work), count)
+
+
+def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> float:
+    """What a kernel takes that leaves out blocks behind the end of a product.
+
+    Args:
+        product: that is asked for, shorter than the one that the tile was made for.
+        device: that the tile is for.
+        tile: how it is computed.
+        work: what becomes of the sums.
+    """
+    chunk = _chunk_seconds(product, device, tile)
+    return _seconds(product, device, tile.filled(product), chunk, work)
+
+
+def mma_dtypes(device: Device) -> frozenset[str]:
+    """What :func:`construct_mma` finds tiles for on a device."""
+    known = {i.in_dtype for i in device.matrix_instructions if i.intrinsic == "mma"}
+    return _DTYPES & known
+
+
+def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTile]:
+    capacity = device.memory(MemoryLevel.SHARED).capacity
+    shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
+    for (warp_rows, warp_columns), warps, depth in shapes:
+        tile = WarpTile(MmaUnit(), warp_rows, warp_columns, warps, depth, 0)
+        if max(tile.rows, tile.columns) > _LARGEST_SIDE:
+            continue
+        tile = replace(tile, registers=_registers(product, tile))
+        if tile.registers > _MOST_REGISTERS:
+            continue
+        chunk = _chunk_seconds(product, device, tile)
+        chunks = math.prod(chunk_counts(product, tile.depth))
+        for stages in _STAGES:
+            own = replace(tile, stages=stages).filled(product)
+            # With more stages than that, nothing would ever be in the last ones.
+            if own.shared_bytes <= capacity and stages <= max(_STAGES[0], chunks + 1):
+                yield replace(own, seconds=_seconds(product, device, own, chunk, work))
+
+
+def _registers(product: Product, tile: MmaTile) -> int:
+    """Sums, two fragments of each operand, addresses, and what copies by element hold."""
+    warp = tile.unit.warp
+    fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * warp)
+    copies = sum(
+        -(-slab.size // UNIT_BYTES // tile.block_size)
+        * (UNIT + _OF_A_COPY if slab.is_by_element else UNIT // slab.width * _OF_A_COPY)
+        for slab in tile.chunks(product)
+    )
+    return tile.sums + fragments + copies + _FIXED_REGISTERS
+
+
+_FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
+_MOST_REGISTERS = 255  # that a thread can name
+
+
+def _seconds(
+    product: Product, device: Device, tile: MmaTile, chunk: tuple[float, ...], work: StoreWork
+) -> float:
+    """The time of the busiest multiprocessor and of the memory.
+
+    Args:
+        product: what is computed.
+        device: on what.
+        tile: how.
+        chunk: what one takes, as :func:`_chunk_seconds` has it.
+        work: what becomes of the sums; storing them as they are is part of a tile's own time.
+    """
+    times, clock = _times(device), device.clock
+    units = device.multi_processor_count
+    turns = -(-tile.grid // units)
+    most = resident_blocks(device, tile)
+    resident = min(most, turns)
+    waiting = times.wait_cycles / clock + times.step_cycles / clock * tile.depth / FRAGMENT
+    alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident
+    step = norm(times.step_power, *chunk, alone)
+    chunks = math.prod(chunk_counts(product, tile.depth))
+    sums = tile.sums
+    warps = resident * max(1, math.prod(tile.warps) // SCHEDULERS)
+    stored = store_seconds(work, device, sums, warps) - store_seconds(BARE, device, sums, warps)
+    busy = turns * (chunks * step + times.tile_cycles / clock / resident + stored / resident)
+    stream = (product.traffic + work.read_bytes) / device.read_bandwidth
+    return times.start_cycles / clock + norm(times.total_power, busy, stream)
+
+
+def _times(device: Device) -> MmaTimes:
+    return needed(device.times.mma, "matrix instructions of a warp")
+
+
+def least_mma_seconds(dtype: str, products: int, depth: int, device: Device) -> float:
+    """What the model predicts at least for a product, whatever the tile.
+
+    Args:
+        dtype: of the operands, one of :func:`mma_dtypes`.
+        products: of elements, each added to a sum.
+        depth: elements that a sum has.
+        device: that it is for.
+    """
+    times, clock = _times(device), device.clock
+    step = min(times.wait_cycles / chunk + times.step_cycles / FRAGMENT for chunk in _DEPTHS)
+    multiplied = 2 * products / matrix_rate(device, dtype)
+    fixed = (times.start_cycles + times.tile_cycles) / clock
+    return fixed + max(depth * step / clock, multiplied)
+
+
+def matrix_rate(device: Device, dtype: str) -> float:
+    """Operations a second that warp instructions reach, of operands of a type."""
+    is_beside = any(i.intrinsic == "wgmma" for i in device.matrix_instructions)
+    share = _times(device).share_beside_wgmma if is_beside else 1.0
+    return dict(device.matrix_flops)[dtype] * share
+
+
+def _chunk_seconds(
+    product: Product, device: Device, tile: MmaTile
+) -> tuple[float, float, float, float]:
+    """What a chunk takes of a multiprocessor's tensor cores, shared memory, cache and copies."""
+    rate = matrix_rate(device, product.left.tensor.dtype)
+    by_element = _times(device).copy_by_element
+    # Copies are asked for by a warp at a time.
+    asked = sum(
+        slab.size / (slab.width * ELEMENT) * (by_element if slab.is_by_element else 1)
+        for slab in tile.chunks(product)
+    )
+    return *chunk_seconds(tile, device, rate), asked / tile.unit.warp / device.clock

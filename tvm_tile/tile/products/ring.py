@@ -1,0 +1,123 @@
+"""How many stages a ring has, how many blocks take tiles in turns, and how long these are busy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeVar
+
+from tvm_tile.device.device import Device
+from tvm_tile.device.matrix_times import WarpgroupTimes
+from tvm_tile.device.times import needed
+from tvm_tile.tile.limits import norm
+from tvm_tile.tile.products.store_work import StoreWork, store_seconds
+from tvm_tile.tile.products.warpgroup_tile import RingTile
+from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
+
+SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
+_PAIR = 2  # blocks of a cluster that finds its place anywhere
+_MOST_STAGES = 8
+_NARROWEST = 64  # columns for which an instruction takes the time
+
+AnyRing = TypeVar("AnyRing", bound=RingTile)
+
+
+def fitted(tile: AnyRing, device: Device, fewest_stages: int, least_chunks: int) -> AnyRing | None:
+    """The tile with its stages, grid and registers; ``None`` where it does not fit.
+
+    Args:
+        tile: with what is known of it beforehand.
+        device: that it is for.
+        fewest_stages: for which the ring is worth its barriers.
+        least_chunks: of each block that shares a sum.
+    """
+    units = device.multi_processor_count
+    if tile.splits > 1 and not _can_split(tile, device, least_chunks):
+        return None
+    if tile.tiles <= (tile.blocks - 1 + tile.alternates) * units:
+        return None  # fewer blocks, or consumers, have as much to do each
+    free = shared_capacity(device, tile.blocks) - tile.fixed_bytes
+    stages = min(_MOST_STAGES, free // tile.stage_bytes)
+    launched = launched_registers(device, tile.blocks, tile.block_size)
+    division = divide_registers(launched, tile.blocks, tile.consumers)
+    own = launched if division is None else division[1]
+    if stages < fewest_stages or own < tile.registers:
+        return None
+    return replace(
+        tile,
+        stages=stages,
+        grid=min(tile.tiles * tile.splits, tile.blocks * units),
+        shared_bytes=stages * tile.stage_bytes + tile.fixed_bytes,
+        division=division,
+    )
+
+
+def _can_split(tile: RingTile, device: Device, least_chunks: int) -> bool:
+    """Whether all clusters run at once, and each block has chunks enough of its own.
+
+    A cluster lives in one group of multiprocessors. Larger ones do not fill every group.
+    """
+    last = tile.chunks - (tile.splits - 1) * tile.chunks_each
+    share = 1 if tile.splits <= _PAIR else wgmma_times(device).cluster_share
+    usable = device.multi_processor_count * share
+    return tile.tiles * tile.splits <= usable and last >= least_chunks
+
+
+def step_seconds(
+    tile: RingTile, device: Device, rate: float, filled: int, others: tuple[float, ...] = ()
+) -> float:
+    """From one chunk to the next of a multiprocessor.
+
+    Blocks that share a multiprocessor share its rates, but each waits on its own.
+
+    Args:
+        tile: how a product is computed.
+        device: on what.
+        rate: operations a second of all its tensor cores.
+        filled: bytes of a chunk, from the cache.
+        others: what bounds the step besides, in seconds.
+    """
+    times, units = wgmma_times(device), device.multi_processor_count
+    products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
+    multiply = 2 * products / (rate / units)
+    fill = filled / (device.l2_bandwidth * times.cache_share / units)
+    ring = times.ring_cycles / device.clock / tile.stages
+    return norm(times.step_power, tile.blocks * multiply, tile.blocks * fill, *others, ring)
+
+
+def ring_seconds(
+    tile: RingTile, device: Device, step: float, work: StoreWork, traffic: int
+) -> float:
+    """The time of the busiest multiprocessor and of the memory.
+
+    Args:
+        tile: how a product is computed.
+        device: on what.
+        step: as :func:`step_seconds` has it.
+        work: what becomes of the sums.
+        traffic: bytes of operands and output.
+    """
+    times = wgmma_times(device)
+    turns = -(-tile.tiles * tile.splits // tile.grid)
+    multiplied = tile.chunks_each * step
+    sums = tile.instructions * tile.width // 2
+    warps = tile.sharers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
+    stored = store_seconds(work, device, sums // tile.splits, warps)
+    between = times.tile_cycles / device.clock
+    if tile.alternates:
+        # Of two tiles the products are behind one another; one is stored while the other is made.
+        busy = turns * max(multiplied, (multiplied + stored + between) / 2) + stored
+    else:
+        busy = turns * (multiplied + stored) + (turns - 1) * between
+    busy += times.split_cycles / device.clock * math.log2(tile.splits)
+    stream = (traffic + work.read_bytes) / (device.read_bandwidth * times.memory_share)
+    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
+
+
+def wgmma_times(device: Device) -> WarpgroupTimes:
+    """The parameters of a device's warpgroup instructions.
+
+    Raises:
+        DeviceRecordError: the record has none.
+    """
+    return needed(device.times.wgmma, "warpgroup instructions")

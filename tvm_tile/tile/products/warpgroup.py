@@ -1,0 +1,277 @@
+"""Tiles of products for Hopper's warpgroup instructions (wgmma), fed by bulk tensor copies (TMA).
+
+A block keeps a ring of stages in shared memory. Its producer asks for a chunk of both operands a
+stage, each a box of its tensor; its consumers, a warpgroup for every 64 or 128 rows, multiply
+chunk by chunk and keep the sums in registers. Roller's alignment rules (section 3.1) are here what
+the instructions and the copies ask for: 64 rows, 8 columns, 128 bytes of depth, boxes of at most
+256 elements a dimension, strides and starts of whole 16 bytes.
+
+While a block stores its sums, its tensor cores idle. Where depth is shallow that is most of the
+time, so several blocks may share a multiprocessor, each with a part of its memory and registers. Or
+two consumers take tiles in turns (CUTLASS calls it ping-pong): while one stores, the other
+multiplies.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
+from tvm_tile.graph.tile_graph import Axis, element_size
+from tvm_tile.tile.products.ring import SPLITS, fitted, ring_seconds, step_seconds, wgmma_times
+from tvm_tile.tile.products.store_work import BARE, StoreWork
+from tvm_tile.tile.products.warp_tile import chunk_counts
+from tvm_tile.tile.products.warpgroup_tile import LINE, ROWS, WarpgroupTile
+from tvm_tile.tile.residency import launched_registers
+from tvm_tile.tile.tile import near_ties, ranked
+from tvm_tile.tile.units.product import Operand, Product
+
+_WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
+_WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
+# Warpgroups, whether they take tiles in turns, and instructions of each.
+_SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 2))
+# An operand's dtype -> the device record's, which names some instructions by one dtype of several.
+_DTYPES = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",  # as tf32, of devices that may: see with_tf32
+    "float8_e4m3fn": "float8_e4m3",
+    "float8_e5m2": "float8_e4m3",
+    "int8": "int8",
+    "uint8": "int8",
+}
+TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
+_ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous dimension
+_BOX = 256
+_LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
+_RANK = 5
+_MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
+# Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
+_SHARES = (*((splits, 1) for splits in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
+_ALONE = ((1, 1),)
+_LEAST_CHUNKS = 2  # of each block that shares a sum
+_FEWEST_STAGES = 2
+_OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
+_OPERAND_REGISTERS = 26  # besides an instruction's sums: ptxas asks for them at the launch
+LONGEST_STEP = 8  # elements that a copy may step over
+
+
+def construct_warpgroup(
+    product: Product, device: Device, count: int, work: StoreWork = BARE
+) -> tuple[WarpgroupTile, ...]:
+    """At most ``count`` tiles, best first; none if the device or the copies refuse.
+
+    ``work`` is what becomes of the sums.
+    """
+    if not _can_be_multiplied(product, device) or not _can_be_copied(product):
+        return ()
+    tiles = ranked(
+        tile and replace(tile, seconds=_seconds(product, device, tile, work))
+        for tile in _tiles(product, device)
+    )
+    # Of equals the one that waits for nobody, then the one that asks the cache for least.
+    return near_ties(tiles, _NEAR_TIE, _preference)[:count]
+
+
+def shorter_seconds(
+    product: Product, device: Device, tile: WarpgroupTile, work: StoreWork
+) -> float:
+    """What a kernel takes that leaves out tiles behind the end of a product.
+
+    Args:
+        product: that is asked for, shorter than the one that the tile was made for.
+        device: that the tile is for.
+        tile: whose grid stays as it is.
+        work: what becomes of the sums.
+    """
+    tiles = _count(product, tile.rows, tile.columns)
+    return _seconds(product, device, replace(tile, tiles=tiles), work)
+
+
+def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
+    tiles = (*counts(product.left.free, rows), *counts(product.right.free, columns))
+    return product.batches * math.prod(tiles)
+
+
+def _preference(tile: WarpgroupTile) -> tuple[int, float]:
+    return tile.splits, _lines(tile) / (math.prod(tile.rows) * math.prod(tile.columns))
+
+
+def _lines(tile: WarpgroupTile) -> int:
+    """Lines of a chunk that a block asks for."""
+    return math.prod(tile.rows) + math.prod(tile.columns)
+
+
+def warpgroup_dtypes(device: Device) -> frozenset[str]:
+    """What :func:`construct_warpgroup` finds tiles for on a device."""
+    return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
+
+
+def dtypes_by_depth(device: Device) -> frozenset[str]:
+    """Element types of :func:`warpgroup_dtypes` whose summed axis must be contiguous."""
+    known = warpgroup_dtypes(device)
+    return frozenset(dtype for dtype in known if element_size(dtype) != TRANSPOSABLE)
+
+
+def _instructions(device: Device) -> dict[str, MatrixInstruction]:
+    return {i.in_dtype: i for i in device.matrix_instructions if i.intrinsic == "wgmma"}
+
+
+def _can_be_multiplied(product: Product, device: Device) -> bool:
+    """Whether an instruction of the device takes both operands, perhaps of two dtypes."""
+    left, right = (_DTYPES.get(o.tensor.dtype) for o in (product.left, product.right))
+    return left == right and left in _instructions(device)
+
+
+def _can_be_copied(product: Product) -> bool:
+    """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
+    for operand in (product.left, product.right):
+        if operand.tensor.element_size != TRANSPOSABLE and not operand.is_depth_major:
+            return False  # the instruction cannot transpose it
+        if not is_copyable(operand, product.depth):
+            return False
+    return True
+
+
+def is_copyable(operand: Operand, depth: Axis) -> bool:
+    """Whether an operand is a tensor that TMA takes, chunks of its depth at a time."""
+    if not _ends_with_depth(operand, depth):
+        return False  # chunks would go on into what lies behind
+    names = {axis.name for axis in operand.free} | {depth.name}
+    steps = [c for index in operand.indices for name, c in index.terms if name in names]
+    if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
+        return False
+    # A box that begins elsewhere along the contiguous dimension is an illegal instruction. Tiles
+    # and chunks begin aligned: what is left is a slice's or padding's offset.
+    starts = (*operand.strides[:-1], operand.indices[-1].offset * operand.tensor.element_size)
+    return not any(start % _ALIGNMENT for start in starts)
+
+
+def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
+    """Whether what the last chunk has too much lies outside of the tensor, and is zero."""
+    if depth.extent % (LINE // operand.tensor.element_size) == 0:
+        return True
+    sizes = zip(operand.indices, operand.tensor.shape, strict=True)
+    end = next((i.offset, extent) for i, extent in sizes if i.coefficient(depth.name))
+    return depth.extent + end[0] >= end[1]
+
+
+def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
+    element = product.left.tensor.element_size
+    for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
+        if instructions * width > _WIDTHS[-1]:
+            continue  # more than half of a thread's registers would hold sums
+        size = ROWS * instructions * (1 if alternates else consumers)
+        rows = _box(product.left, size, LINE // element)
+        columns = _box(product.right, width, LINE // element, _LEAST_NEIGHBOURS)
+        if rows is None or columns is None:
+            continue
+        shape = (consumers, alternates, instructions, width)
+        for splits, blocks in _ALONE if alternates else _SHARES:
+            yield _tile(product, device, rows, columns, (*shape, splits, blocks))
+
+
+@functools.cache
+def _box(operand: Operand, size: int, line: int, least: int = 1) -> tuple[int, ...] | None:
+    """Extents of the free axes in a tile of ``size``: as few tiles as possible, rows unbroken.
+
+    With the depth contiguous, a box is rows of it. Otherwise the last axis is contiguous, and whole
+    lines of it are copied. Of several axes, the last one has ``least`` in a box, or as many as a
+    box can have: ``None`` where these exceed ``size``.
+    """
+    axes = operand.free
+    if not axes:
+        return ()
+    if not operand.is_depth_major:
+        return (*(1 for _ in axes[:-1]), size) if size % line == 0 else None
+    if len(axes) == 1 and _step_of(operand, axes[0]) == 1:
+        # Stores of neighbours stay aligned.
+        tiles = -(-axes[0].extent // size)
+        return (min(size, -(-axes[0].extent // tiles // 8) * 8),)
+    steps = [_step_of(operand, axis) for axis in axes]
+    choices = [_extents(axis, size, step) for axis, step in zip(axes, steps, strict=True)]
+    if len(axes) > 1:
+        least = min(least, _extents(axes[-1], _BOX, steps[-1])[-1])
+        choices[-1] = [extent for extent in choices[-1] if extent >= least]
+    fitting = (box for box in itertools.product(*choices) if math.prod(box) <= size)
+
+    def waste(box: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        return math.prod(counts(axes, box)), tuple(-extent for extent in reversed(box))
+
+    return min(fitting, key=waste, default=None)
+
+
+def _extents(axis: Axis, size: int, step: int) -> list[int]:
+    """Extents that need fewer tiles than any smaller one."""
+    most = min(axis.extent, size, (_BOX - 1) // step + 1)
+    return [e for e in range(1, most + 1) if -(-axis.extent // -(-axis.extent // e)) == e]
+
+
+def _step_of(operand: Operand, axis: Axis) -> int:
+    return next(i.coefficient(axis.name) for i in operand.indices if i.coefficient(axis.name))
+
+
+def counts(axes: Sequence[Axis], box: Sequence[int]) -> list[int]:
+    """Tiles of a box along each axis."""
+    return [-(-axis.extent // size) for axis, size in zip(axes, box, strict=True)]
+
+
+def _tile(
+    product: Product,
+    device: Device,
+    rows: tuple[int, ...],
+    columns: tuple[int, ...],
+    shape: tuple[int, bool, int, int, int, int],
+) -> WarpgroupTile | None:
+    consumers, alternates, instructions, width, splits, blocks = shape
+    size = ROWS * instructions * (1 if alternates else consumers)
+    sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype
+    if width > _WIDEST.get(sum_dtype, width):
+        return None
+    tile = WarpgroupTile(
+        rows=rows,
+        columns=columns,
+        depth=LINE // product.left.tensor.element_size,
+        consumers=consumers,
+        alternates=alternates,
+        instructions=instructions,
+        width=width,
+        raster=min(math.prod(counts(product.left.free, rows)), max(1, 2048 // size)),
+        splits=splits,
+        blocks=blocks,
+        sum_dtype=sum_dtype,
+        tiles=_count(product, rows, columns),
+        chunks=math.prod(line_chunks(product)),
+        registers=width * instructions // 2 + _OTHER_REGISTERS,
+    )
+    if tile.fixed_bytes > STATIC_SHARED_LIMIT:
+        return None
+    launched = launched_registers(device, blocks, tile.block_size)
+    if launched < width // 2 + _OPERAND_REGISTERS:
+        return None
+    return fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
+
+
+def line_chunks(product: Product) -> list[int]:
+    """Chunks, a line deep, of a tile's whole sum along the steps and the depth, in this order."""
+    return chunk_counts(product, LINE // product.left.tensor.element_size)
+
+
+_NEAR_TIE = 1.01
+
+
+def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> float:
+    """The time of the busiest multiprocessor and of the memory."""
+    dtype, element = product.left.tensor.dtype, product.left.tensor.element_size
+    filled = _lines(tile) * tile.depth * element
+    step = step_seconds(tile, device, matrix_rate(device, dtype), filled)
+    return ring_seconds(tile, device, step, work, product.traffic)
+
+
+def matrix_rate(device: Device, dtype: str) -> float:
+    """Operations a second that the tensor cores reach with operands of a dtype."""
+    return dict(device.matrix_flops)[_DTYPES[dtype]] * wgmma_times(device).rate_share

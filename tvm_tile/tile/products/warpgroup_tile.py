@@ -1,0 +1,138 @@
+"""Tiles for Hopper's warpgroup instructions: their extents and what follows of them.
+
+:mod:`tvm_tile.tile.products.ring` fits them to a device and predicts what they take,
+:mod:`tvm_tile.tile.products.warpgroup` and :mod:`tvm_tile.tile.coded.warpgroup` find and rank them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
+
+LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
+WARPGROUP = 128  # threads
+ROWS = 64  # of one instruction
+BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ring
+# Floats behind a row of a block's part of a split sum: neighbouring rows begin on different banks.
+PARTIAL_PADDING = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingTile(Tile):
+    """A tile whose sums warpgroups make of chunks that lie in a ring of stages.
+
+    Attributes:
+        depth: elements of the summed axis in a chunk.
+        consumers: warpgroups that multiply; one more fills the ring.
+        alternates: whether consumers take tiles in turns, so that one stores its sums while the
+            other multiplies; otherwise they share the rows of each tile.
+        instructions: rows of a warpgroup, in instructions of 64.
+        width: columns of an instruction.
+        splits: blocks, a cluster, that share the sum of a tile.
+        blocks: that share a multiprocessor.
+        tiles: of the whole output.
+        chunks: of a tile's whole sum.
+        raster: tiles of rows that are walked before the next tile of columns.
+        stages: chunks that the ring holds.
+        grid: blocks, each of which takes tiles until none is left.
+        division: of registers, what producer's and consumers' threads have; None as launched. The
+            model reckons those of a consumer.
+    """
+
+    depth: int
+    consumers: int
+    alternates: bool = False
+    instructions: int = 1
+    width: int
+    splits: int
+    blocks: int
+    tiles: int
+    chunks: int
+    raster: int
+    stages: int = 0
+    grid: int = 0
+    division: tuple[int, int] | None = None
+
+    @property
+    def sharers(self) -> int:
+        """Consumers that share the rows of one tile."""
+        return 1 if self.alternates else self.consumers
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that the instructions make for one tile; boxes may fill fewer."""
+        return ROWS * self.instructions * self.sharers
+
+    @property
+    def chunks_each(self) -> int:
+        """Chunks of every block but the last that share the sum of a tile."""
+        return -(-self.chunks // self.splits)
+
+    @property
+    @abstractmethod
+    def stage_bytes(self) -> int:
+        """Bytes of a stage: all that a chunk is made of."""
+
+    @property
+    @abstractmethod
+    def store_shape(self) -> tuple[int, ...]:
+        """Sums that go out together: the block's part of them, or a corner a warp.
+
+        Their padding keeps what neighbouring threads store on different banks.
+        """
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of shared memory besides the stages: of sums that go out, and of barriers."""
+        return math.prod(self.store_shape) * 4 + BARRIER_BYTES
+
+    @property
+    def block_size(self) -> int:
+        """Threads: the consumers' and the producer's warpgroup."""
+        return WARPGROUP * (self.consumers + 1)
+
+    def describe(self) -> str:
+        """The ring and those who work on it, for people."""
+        split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
+        shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
+        groups = f"{self.consumers} warpgroups{' in turns' if self.alternates else ''}"
+        return f"depth {self.depth}, {self.stages} stages, {groups}{split}{shared}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpgroupTile(RingTile):
+    """How warpgroups compute the tile of a product.
+
+    Attributes:
+        rows: extent of each of the left operand's free axes in a block's tile.
+        columns: the same of the right operand's.
+        sum_dtype: of the sums, four bytes each.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    sum_dtype: str
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage: a chunk of either operand."""
+        return (self.block_rows + self.width) * LINE
+
+    @property
+    def store_shape(self) -> tuple[int, ...]:
+        """Sums that go out together: the block's part of them, or a corner a warp.
+
+        Their padding keeps neighbouring rows on different banks.
+        """
+        if self.splits > 1:
+            return (self.block_rows, self.width + PARTIAL_PADDING)
+        return (4 * self.consumers, CORNER_ROWS, CORNER_PITCH)
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
+        return f"block {rows} by {columns}, {RingTile.describe(self)}"

@@ -1,0 +1,234 @@
+"""Tiles for chains of reductions whose rows are read once and held in registers.
+
+That is Welder's connection at the level of registers (OSDI'23, section 3): between the stages of
+a row nothing crosses memory but their results, one number a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
+from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.residency import fitting_blocks
+from tvm_tile.tile.rows.rows import RowTile
+from tvm_tile.tile.rows.walk import Walk, common_vector
+from tvm_tile.tile.tile import ranked
+
+_THREADS = tuple(1 << power for power in range(11))  # that share a row
+_BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
+_MOST_HELD = 48  # registers of a thread
+_LINE = 64  # neighbours that a warp should load together: a line of half precision
+_CONVERSIONS = 1  # instructions that convert one element
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows that can be held.
+
+    With ``are_neighbours`` not the elements of a row but rows lie side by side in memory (channels
+    of an image), so that threads of a warp work on different rows.
+
+    Attributes:
+        rows: how many.
+        length: elements of a row.
+        vector: neighbouring elements that are loaded, computed and stored together.
+        tensors: names of what is loaded once and read in several stages.
+        parameters: names of what the last stage alone reads, along the row.
+        bytes_held: of one element of a row, in registers.
+        bytes_moved: of one element of a row, from and to memory.
+        stages: reductions.
+        instructions: of one element of a row.
+    """
+
+    rows: int
+    length: int
+    vector: int
+    tensors: tuple[str, ...]
+    parameters: tuple[str, ...]
+    bytes_held: int
+    bytes_moved: float
+    stages: int
+    instructions: int
+    are_neighbours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTile(RowTile):
+    """Launch shape: the threads of a row take turns with vectors of its elements.
+
+    Attributes:
+        vector: neighbouring elements that a thread loads, computes and stores together.
+        elements: of a row that a thread holds.
+    """
+
+    vector: int
+    elements: int
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        own = f"each holds {self.elements} elements in vectors of {self.vector}"
+        return f"{RowTile.describe(self)}, {own}"
+
+
+def find_held_rows(
+    output: Operator, stages: Sequence[Operator], row_axes: frozenset[str]
+) -> HeldRows | None:
+    """What a chain of reductions can hold; ``None`` if it must read its rows where they are.
+
+    Args:
+        output: the last stage, whose ``row_axes`` tell rows apart.
+        stages: those before it in order: reductions, and what is computed once for each element
+            of a row and read by several of the others.
+    """
+    along = _axes_along(output, stages, row_axes)
+    if along is None:
+        return None
+    found = _walks((*stages, output), along)
+    if found is None:
+        return None
+    written = Walk.of(output.write, output, along[-1])
+    early = {read.tensor for op in stages for read in op.reads}
+    longest = max((t for t in found if t in early), key=lambda t: t.size, default=None)
+    if longest is None:
+        return None
+    # Elements lie side by side, or rows do.
+    step = found[longest][0].steps[-1]
+    are_neighbours = step != 1
+
+    def is_held(walk: Walk) -> bool:
+        return walk.is_plain and (1 in walk.across if are_neighbours else walk.steps[-1] == 1)
+
+    alike = [
+        t
+        for t, walks in found.items()
+        if all(map(is_held, walks)) and len({walk.place for walk in walks}) == 1
+    ]
+    held = [tensor for tensor in alike if tensor in early]
+    parameters = [t for t in alike if t not in early and len(found[t]) == 1 and not are_neighbours]
+    if longest not in held or not is_held(written):
+        return None
+    walks = [found[tensor][0] for tensor in (*held, *parameters)]
+    vector = 1 if are_neighbours else common_vector([*walks, written], along[-1][-1].extent)
+    rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
+    length = math.prod(axis.extent for axis in along[-1])
+    # The compiler may keep halves as what it converts them to.
+    loaded = sum(max(4, tensor.element_size) for tensor in held)
+    kept = [op.write.tensor.element_size for op in stages if not op.reduce_axes]
+    return HeldRows(
+        rows=rows,
+        length=length,
+        vector=vector,
+        tensors=tuple(tensor.name for tensor in held),
+        parameters=tuple(tensor.name for tensor in parameters),
+        bytes_held=max(loaded, sum(kept)),
+        bytes_moved=sum(t.size for t in (*found, output.write.tensor)) / (rows * length),
+        stages=sum(bool(op.reduce_axes) for op in stages),
+        instructions=sum(op.flops + _CONVERSIONS for op in (*stages, output)),
+        are_neighbours=are_neighbours,
+    )
+
+
+def _walks(
+    stages: Sequence[Operator], along: Sequence[Sequence[Axis]]
+) -> dict[Tensor, list[Walk]] | None:
+    """How stages go along what they read of memory; ``None`` if one reads results of other rows."""
+    made = {op.write.tensor for op in stages[:-1]}
+    results = {op.write.tensor for op in stages if op.reduce_axes}
+    found: dict[Tensor, list[Walk]] = {}
+    for op, axes in zip(stages, along, strict=True):
+        for read in op.reads:
+            if read.axes.isdisjoint(axis.name for axis in axes):
+                continue
+            if read.tensor in results:
+                return None
+            if read.tensor not in made:
+                found.setdefault(read.tensor, []).append(Walk.of(read, op, axes))
+    return found
+
+
+def _axes_along(
+    output: Operator, stages: Sequence[Operator], row_axes: frozenset[str]
+) -> list[list[Axis]] | None:
+    """The axes that run along a row, of each stage and of the output; ``None`` if they differ."""
+    inner = [a for a in output.axes if a.name not in row_axes and a.extent > 1]
+    names = {axis.name for axis in inner}
+    along = []
+    for op in stages:
+        if op.reduce_axes:
+            along.append([axis for axis in op.reduce_axes if axis.extent > 1])
+            continue
+        reads = [read for read in output.reads if read.tensor == op.write.tensor]
+        places = [
+            d for read in reads for d, i in enumerate(read.indices) if names & set(dict(i.terms))
+        ]
+        own = {axis for place in places for axis, _ in op.write.indices[place].terms}
+        along.append([axis for axis in op.axes if axis.name in own])
+    along.append(inner)
+    extents = [axis.extent for axis in inner]
+    is_same = all([axis.extent for axis in own] == extents for own in along)
+    return along if inner and is_same else None
+
+
+def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
+    """Tiles of rows that fit into registers, best first; none where no thread can hold its part."""
+    least = device.warp_size if held.are_neighbours else 1
+    blocks = (device.warp_size, *_BLOCK_THREADS)
+    return ranked(
+        _tile(held, threads, rows, device)
+        for threads in _THREADS
+        for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
+    )
+
+
+def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
+    pieces = held.length // held.vector
+    elements = -(-pieces // threads) * held.vector
+    own = -(-elements * held.bytes_held // 4)
+    use = register_use(device)
+    # Of no more than two vectors, the parameters wait until their turn.
+    is_ahead = use.is_eager and held.parameters and elements > 2 * held.vector
+    last = use.row_vectors * (elements if is_ahead else held.vector)
+    tile = HeldTile(
+        *(held.rows, rows, threads, held.vector, elements),
+        are_neighbours=held.are_neighbours,
+        registers=use.beside_rows + own + last,
+    )
+    if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):
+        return None
+    run = threads * held.vector
+    if run < min(_LINE, held.length) and threads < device.warp_size and not held.are_neighbours:
+        return None
+    return replace(tile, seconds=_seconds(held, tile, device))
+
+
+def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
+    """Time by whatever binds: memory, instructions, or blocks that wait for memory in turns.
+
+    It is infinite where no block fits.
+
+    Behind that comes the last block, whose way through its stages nothing hides.
+    """
+    times = device.times.held_rows
+    warps = -(-tile.block_size // device.warp_size)
+    resident = fitting_blocks(device, tile.block_size, tile.registers, 0)
+    if not resident:
+        return math.inf
+    threads = tile.threads_per_row
+    levels = math.ceil(math.log2(threads)) + 1 if threads > 1 else 0
+    meets = threads > device.warp_size or (held.are_neighbours and threads > 1)
+    trees = held.stages * (levels * times.shuffle_cycles + meets * times.barrier_cycles)
+    own = held.instructions * tile.elements * arithmetic_slots(device)
+    cycles = times.round_trip_cycles + trees + own
+    waves = tile.grid / (resident * device.multi_processor_count)
+    turns = max(1.0, waves) * cycles / device.clock
+    instructions = own + held.stages * levels * times.level_slots
+    issued = tile.grid * (warps * instructions / SCHEDULERS + times.block_cycles)
+    issue = issued / device.multi_processor_count / device.clock
+    moved = held.rows * held.length * held.bytes_moved
+    memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth
+    return math.hypot(memory, issue, turns) + cycles / device.clock + device.launch_latency

@@ -1,0 +1,202 @@
+"""Tiles for reductions without reuse: how many threads share one sum, and how many sums a block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.limits import round_trip_seconds, sum_seconds
+from tvm_tile.tile.powers import power_of_two
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.rows.walk import vector_of_sum
+from tvm_tile.tile.tile import Tile, ranked
+
+_SHORT = 4  # points of a sum whose thread would have too few loads in flight
+_SHARE = 6  # points of a row that are worth a thread, where there are rows enough
+_LEAST_LANES = 4  # of a row: together they read a sector or so
+_REGISTERS_BESIDES = 6  # of a thread
+_OF_A_SUM = 7  # of a window's, with loads in flight
+_LEAST_PART = 4  # points of a thread that are worth a second kernel
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTile(Tile):
+    """A reduction's launch shape.
+
+    Attributes:
+        form: ``"window"``, ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.s_tir.reduction`.
+        outputs: results in all.
+        outputs_per_block: results of a block.
+        outputs_per_thread: neighbouring results of a thread (window only).
+        vector: neighbouring points of its sum that a thread loads at once (row only).
+        parts: blocks that share one sum, whose results a second kernel adds up.
+        laps: times that the threads of a block go on to further results (window only).
+        threads_per_output: threads that share one sum.
+    """
+
+    form: str
+    outputs: int
+    outputs_per_block: int
+    outputs_per_thread: int
+    threads_per_output: int
+    laps: int = 1
+    vector: int = 1
+    parts: int = 1
+
+    @property
+    def grid(self) -> int:
+        """Blocks of the kernel."""
+        return -(-self.outputs * self.parts // self.outputs_per_block)
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        sums = self.outputs_per_block // (self.outputs_per_thread * self.laps)
+        return sums * self.threads_per_output
+
+    def describe(self) -> str:
+        """The tile in one line, for people."""
+        parts = f", {self.parts} parts" if self.parts > 1 else ""
+        vector = f", {self.vector} points a load" if self.vector > 1 else ""
+        return (
+            f"{self.outputs_per_block} outputs a block, {self.outputs_per_thread} a thread, "
+            f"{self.threads_per_output} threads an output{vector}{parts}"
+        )
+
+
+def _registers(tile: ReduceTile, device: Device) -> int:
+    """Registers of a thread: its sums or its vector, and what it reads ahead."""
+    own = 2 * min(tile.vector, VECTOR_BYTES // 4)
+    if tile.form == "window":
+        own = _OF_A_SUM * tile.outputs_per_thread
+    return max(register_use(device).least, _REGISTERS_BESIDES + own)
+
+
+def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
+    """One thread a sum, or a few neighbouring sums where they share loads and threads abound.
+
+    The best tile comes first; the others vary the sums of a thread and the threads of a block.
+    """
+    outputs, depth = operator.outputs, operator.depth
+    last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
+    per_thread = 1
+    if last and depth > 1:
+        # Enough threads to fill half of the device must remain.
+        wanted = device.multi_processor_count * device.max_threads_per_multi_processor // 4
+        fits = [n for n in (4, 2) if last[0].extent % n == 0 and outputs // n >= wanted]
+        per_thread = fits[0] if fits else 1
+    threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
+    laps = _laps(outputs, threads, device) if per_thread == 1 and depth <= _SHORT else 1
+    compute = operator.total_flops / device.flops("float32")
+    seconds = max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
+    best = ReduceTile(
+        *("window", outputs, threads * per_thread * laps, per_thread, 1, laps), seconds=seconds
+    )
+    others = [
+        replace(best, outputs_per_block=t * n, outputs_per_thread=n, laps=1)
+        for n in (1, 2, 4)
+        for t in (64, 128, 256)
+        if not last or last[0].extent % n == 0
+    ]
+    tiles = (best, *(tile for tile in others if tile != best))
+    return tuple(replace(tile, registers=_registers(tile, device)) for tile in tiles)
+
+
+def _laps(outputs: int, threads: int, device: Device) -> int:
+    """Results of a thread that are not neighbours, so that it has several loads in flight.
+
+    Only whole laps: a test for the end in each would keep the loads apart.
+    """
+    wanted = device.multi_processor_count * device.max_threads_per_multi_processor
+    return next((n for n in (4, 2) if outputs % (n * threads) == 0 and outputs // n >= wanted), 1)
+
+
+def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
+    """Threads across the reduction where its elements are neighbours, else across the outputs.
+
+    The best tile comes first; the others have more or fewer threads an output.
+    """
+    outputs, depth = operator.outputs, operator.depth
+    largest = max(operator.reads, key=lambda read: read.tensor.size)
+    contiguous = largest.contiguous_axis
+    spatial = {axis.name for axis in operator.spatial_axes if axis.extent > 1}
+    resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
+    if contiguous in spatial and outputs >= device.warp_size:
+        across = device.warp_size
+        wanted = max(1, resident // max(1, outputs))
+        parts = power_of_two(
+            min(wanted, max(1, depth // 4), device.max_threads_per_block // across)
+        )
+        most = device.max_threads_per_block // across
+        tiles = [
+            ReduceTile("column", outputs, across, 1, threads) for threads in _around(parts, 1, most)
+        ]
+        return _in_parts(tiles, operator, device)
+    # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
+    vector = vector_of_sum(operator)
+    loads = depth // vector
+    lanes = min(
+        device.warp_size, max(_LEAST_LANES, power_of_two(loads // max(2, _SHARE // vector)))
+    )
+    wanted = max(lanes, resident // max(1, outputs))
+    parts = max(lanes, power_of_two(min(wanted, max(1, loads // 2), device.max_threads_per_block)))
+    tiles = [
+        ReduceTile(
+            *("row", outputs, _rows_of_a_block(outputs, threads, device), 1, threads), vector=vector
+        )
+        for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
+    ]
+    return _in_parts(tiles, operator, device)
+
+
+def _in_parts(
+    tiles: Sequence[ReduceTile], operator: Operator, device: Device
+) -> tuple[ReduceTile, ...]:
+    """The tiles with their times, the first one also with its sums split over blocks.
+
+    The best of those with the first one's threads comes first.
+    """
+    best, *others = (_predicted(tile, operator, device) for tile in tiles)
+    depth = operator.depth
+    numbers = [
+        n
+        for n in range(2, 2 * device.multi_processor_count)
+        if depth % n == 0 and depth >= n * best.threads_per_output * _LEAST_PART
+    ]
+    split = (replace(best, parts=n, vector=math.gcd(best.vector, depth // n)) for n in numbers)
+    first = ranked((best, *(_predicted(tile, operator, device) for tile in split)), 1)
+    # The other tiles are for those who try several: they keep their order.
+    return (*first, *([best] if first[0].parts > 1 else []), *others)
+
+
+def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
+    """A tile with its registers and its time.
+
+    There may be fewer blocks than fill the device.
+    """
+    share = min(1.0, tile.grid / device.multi_processor_count)
+    most = device.times.reduction.lone_bandwidth
+    bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, most * share)
+    stream = max(operator.traffic / bandwidth, round_trip_seconds(device))
+    compute = operator.total_flops / device.flops("float32") / share
+    seconds = max(stream, compute) + device.launch_latency
+    if tile.parts > 1:
+        sums = (tile.parts + 1) * operator.write.tensor.size
+        seconds += float(sum_seconds(sums, device))
+    return replace(tile, registers=_registers(tile, device), seconds=seconds)
+
+
+def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:
+    whole_warps = device.warp_size // threads
+    return power_of_two(
+        max(1, whole_warps, min(256 // threads, outputs // device.multi_processor_count))
+    )
+
+
+def _around(best: int, least: int, most: int) -> list[int]:
+    """``best`` and its multiples by powers of two, the nearest first."""
+    factors = (1, 2, 0.5, 4, 0.25, 8, 0.125)
+    return [int(best * f) for f in factors if least <= best * f <= most and best * f >= 1]

@@ -1,0 +1,1 @@
+"""What matrix units multiply: products step by step, and how operands and sums lie for them."""

@@ -1,0 +1,1 @@
+"""Which operators of a model become one kernel."""

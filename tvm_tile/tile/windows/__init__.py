@@ -1,0 +1,1 @@
+"""Tiles of sliding windows, pooling and depthwise convolution."""

@@ -1,0 +1,194 @@
+"""Tiles for sliding windows, pooling and depthwise convolution: how long a thread's strips are.
+
+An input element meets a few outputs only, so a kernel lives from moving it once and cheaply. Each
+thread sums a strip of outputs along an axis that slides, and reads each row of the input that its
+windows hold once, into registers. Longer strips read less and give fewer threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots, clock, sectors_touched
+from tvm_tile.tile.limits import norm
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.residency import given_blocks, nameable_registers
+from tvm_tile.tile.tile import near_ties, ranked
+from tvm_tile.tile.windows.vectors import Vectors, vectors_of
+from tvm_tile.tile.windows.window import Window, WindowTile, window_of
+
+_MAX_UNROLLED = 1400  # operations of a thread: its code should stay in the instruction cache
+_COLUMNS = (1, 2, 4)
+_THREADS = (128, 256)
+_FEW_THREADS = 64  # of a block, where the device would not be full with more
+
+_REGISTERS_BESIDES = 8
+# Up to so many times the best one's no difference is to be trusted.
+_NEAR_TIE = 1.1
+
+
+def construct_strips(
+    operator: Operator,
+    device: Device,
+    traffic: int,
+    *,
+    divides: bool = False,
+    sources: tuple[Access | None, ...] = (),
+) -> tuple[WindowTile, ...]:
+    """Tiles, best first; empty if nothing slides.
+
+    Args:
+        operator: the sum. The element types of its reads are those in memory; its write is there.
+        device: what the tiles are for.
+        traffic: bytes that cross global memory at least.
+        divides: whether sums are divided, or treated so, before they are stored. A division
+            branches, where it meets denormals, and the compiler reads no row ahead of a branch.
+        sources: what slides as it lies in memory, as :func:`vectors_of` takes it; without, each
+            element is read and stored by itself.
+    """
+    window = window_of(operator)
+    if window is None:
+        return ()
+    tiles = ranked(
+        _with_cost(replace(tile, stores_late=divides), device, traffic)
+        for vectors in vectors_of(operator, window.axis, window.stride, sources)
+        for tile in _tiles(operator, window, vectors, device)
+    )
+    # Of near ties the one with most threads: what the model leaves out punishes long strips.
+    return near_ties(tiles, _NEAR_TIE, lambda tile: tile.outputs)
+
+
+def _tiles(
+    operator: Operator, window: Window, vectors: Vectors, device: Device
+) -> Iterator[WindowTile]:
+    extents = operator.extents
+    along = extents[window.axis]
+    # About equal shares of the axis. Windows with gaps share no rows with their neighbours.
+    strips = {-(-along // count) for count in range(1, along + 1)} if window.dilation == 1 else {1}
+    if vectors.axis == window.axis:
+        whole = {-(-strip // vectors.count) * vectors.count for strip in strips}
+        strips = whole if window.dilation == 1 else set()
+    for strip in sorted(strips):
+        for columns in _COLUMNS if window.column else (1,):
+            tile = WindowTile(operator, window, strip, columns, _FEW_THREADS, vectors)
+            is_long = tile.outputs > 1 and tile.outputs * operator.depth > _MAX_UNROLLED
+            if is_long or columns > extents.get(window.column, 1):
+                continue
+            yield from _blocks(tile, device)
+
+
+def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
+    yield from (replace(tile, block_size=threads) for threads in _THREADS)
+    if tile.workers < 4 * _THREADS[0] * device.multi_processor_count:
+        yield tile
+
+
+def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
+    """The slowest of memory, the caches, issue and latency counts most."""
+    operator, times = tile.operator, device.times.window
+    outputs, vector = tile.outputs, tile.vectors.count
+    others = [read for read in operator.reads if read not in tile.window.reads]
+    fixed = _loads(tile, others)
+    moving = _loads(tile, tile.window.reads)
+    registers = _registers(tile, sum(count for _, count in fixed), device)
+    tile = replace(tile, registers=registers)
+    resident = given_blocks(device, tile)
+    if not resident:
+        return tile
+
+    loads = sum(count for _, count in moving) / vector + sum(count for _, count in fixed)
+    widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
+    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
+    slots = outputs * (operator.depth * arithmetic_slots(device) + times.store_slots / vector)
+    slots = slots + loads * times.load_slots + times.start_slots
+    slots += outputs * times.division_slots if tile.stores_late else 0
+    slots += tested * times.test_slots + widened * times.convert_slots
+    request = times.request_sectors
+    sectors = sum(count * (request + _sectors(tile, r, 1, device)) for r, count in fixed)
+    sectors += sum(
+        count / vector * (request + _sectors(tile, r, vector, device)) for r, count in moving
+    )
+    sectors += outputs / vector * (request + _sectors(tile, operator.write, vector, device))
+    warps = tile.grid * tile.block_size / device.warp_size / device.multi_processor_count
+    together = vector if tile.are_rows_neighbours else 1
+    batches = tile.rows / together / times.rows_in_flight
+    alone = times.block_cycles + batches * times.row_cycles + slots
+    waves = tile.grid / (resident * device.multi_processor_count)
+    rate = clock(device)
+    shares = (
+        warps * slots / SCHEDULERS / times.issue_share / rate,
+        warps * sectors / times.sectors_a_cycle / rate,
+        max(1.0, waves) * alone / rate,
+        _cached(tile, traffic, device) / device.l2_bandwidth,
+        traffic / device.memory(MemoryLevel.GLOBAL).bandwidth,
+    )
+    seconds = norm(times.overlap_power, *shares)
+    # The last blocks run while the others are done: half a block's time is lost.
+    seconds += 0.5 * alone / rate + device.launch_latency
+    return replace(tile, seconds=seconds)
+
+
+def _loads(tile: WindowTile, reads: tuple[Access, ...] | list[Access]) -> list[tuple[Access, int]]:
+    """How many elements of each access a thread reads."""
+    spatial = {axis.name: tile.own(axis.name) for axis in tile.operator.spatial_axes}
+    own = tile.operator.extents | spatial
+    rows = sum(bool(tile.taps(row)) for row in range(tile.rows))
+    lines = {line.read: math.prod(line.extents) * rows for line in tile.lines}
+    return [(read, lines.get(read) or read.elements(own)) for read in reads]
+
+
+def _tested_rows(tile: WindowTile) -> int:
+    """Rows that lie outside the image for some strips and inside it for others."""
+    extent = next(a.extent for a in tile.operator.spatial_axes if a.name == tile.window.axis)
+    if tile.strip == extent or not any(read.is_computed for read in tile.window.reads):
+        return 0
+    overhang = -extent % tile.strip * tile.step
+    return min(tile.rows, max(0, tile.window.size - tile.step) + overhang)
+
+
+def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
+    kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
+    unfinished = kept * tile.outputs // tile.strip
+    lines = sum(math.prod(line.extents) for line in tile.lines)
+    use = register_use(device)
+    together = 2 if use.is_eager and tile.strip > 1 else 1
+    needed = _REGISTERS_BESIDES + fixed + unfinished + together * lines
+    return min(nameable_registers(device), max(use.least, needed))
+
+
+def _sectors(tile: WindowTile, access: Access, vector: int, device: Device) -> float:
+    """Sectors that a warp touches when its threads each move one vector."""
+    size = access.tensor.element_size
+    strides = access.strides
+    rest = np.arange(device.warp_size)
+    address = np.zeros(device.warp_size, np.int64)
+    for axis in reversed(tile.operator.spatial_axes):
+        own = tile.own(axis.name)
+        threads = -(-axis.extent // own)
+        address += rest % threads * own * strides.get(axis.name, 0) * size
+        rest //= threads
+    return float(sectors_touched(np.sort(address), size * vector))
+
+
+def _cached(tile: WindowTile, traffic: int, device: Device) -> float:
+    """Bytes for the second-level cache, weighted: rows that blocks share are read by each."""
+    axes = tile.operator.spatial_axes
+    place = next(i for i, axis in enumerate(axes) if axis.name == tile.window.axis)
+    inner = math.prod(-(-a.extent // tile.own(a.name)) for a in axes[place + 1 :])
+    strips = -(-axes[place].extent // tile.strip)
+    together = min(float(strips), max(1.0, tile.block_size / inner))
+    shared = max(0, tile.window.size - tile.window.stride) / (tile.window.stride * tile.strip)
+    again = shared / together if together < strips else 0.0
+    once = traffic - tile.operator.write.tensor.size
+    read = once + again * sum(min(read.tensor.size, traffic) for read in tile.window.reads)
+    vector = tile.vectors.count
+    warps = tile.operator.outputs / vector / device.warp_size
+    stored = warps * _sectors(tile, tile.operator.write, vector, device) * SECTOR
+    times = device.times.window
+    return read / times.cache_share + stored / times.store_share
