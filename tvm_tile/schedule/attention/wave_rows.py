@@ -99,7 +99,7 @@ class WaveRows:
                 ib.evaluate(T.call_extern("void", "with_other_half", self._packed.ptr_to([first])))
 
     def of(self, step: int, number: int, instruction: int) -> Any:
-        """As :class:`~tvm_tile.schedule.units.matrix_cores.Loaded` says."""
+        """As :class:`~tvm_tile.schedule.units.matrix_cores.LoadedWave` says."""
         layout = self._layout
         units = number * self._scores * layout.copies // UNIT + step * layout.units
         return self._packed.ptr_to([units * UNIT + instruction * layout.held])
