@@ -41,7 +41,7 @@ from tvm_tile.graph.tensor_format import (
     Shared,
     TensorFormat,
 )
-from tvm_tile.graph.traced import HALVES, Operand, Traced, holds
+from tvm_tile.graph.traced import HALVES, StepOperand, Traced, holds
 
 _MOST_ENTRIES = 256
 _FLOATS: dict[str, tuple[Floats, ...]] = {
@@ -227,7 +227,7 @@ def _integers(codes: Array) -> _Code | None:
 
 
 def _shared(
-    operand: Operand, shape: tuple[int, ...], halves: tuple[str, ...]
+    operand: StepOperand, shape: tuple[int, ...], halves: tuple[str, ...]
 ) -> tuple[Shared, Array]:
     values = operand.values.reshape(
         (1,) * (len(shape) - operand.values.ndim) + operand.values.shape

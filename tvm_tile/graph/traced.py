@@ -17,7 +17,7 @@ HALVES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operand:
+class StepOperand:
     """What a step subtracts, multiplies or adds; it broadcasts with the codes."""
 
     values: Array
@@ -57,9 +57,9 @@ class Traced:
     dtype: str
     steps: tuple[Step, ...]
     table: Array | None = None
-    zero: Operand | None = None
-    scales: tuple[Operand, ...] = ()
-    offset: Operand | None = None
+    zero: StepOperand | None = None
+    scales: tuple[StepOperand, ...] = ()
+    offset: StepOperand | None = None
 
     @classmethod
     def of(cls, codes: Array, dtype: str, table: Array | None = None) -> Traced:
@@ -113,7 +113,7 @@ class Traced:
         if dtype in HALVES and scales and self.offset is None:
             *others, last = scales
             if last.dtype == "float32" and holds(last.values, dtype):
-                scales = (*others, Operand(last.values, dtype))
+                scales = (*others, StepOperand(last.values, dtype))
         return replace(self, dtype=dtype, steps=steps, scales=scales)
 
     def less(self, values: Array) -> Traced | None:
@@ -132,7 +132,7 @@ class Traced:
         """The product with others; ``None`` where no format has such a step."""
         if not self.is_float or self.offset is not None:
             return None
-        scales = (*self.scales, Operand(values, self.dtype))
+        scales = (*self.scales, StepOperand(values, self.dtype))
         return self._followed(np.multiply, values, replace(self._like(values), scales=scales))
 
     def _followed(self, function: np.ufunc, values: Array, found: Traced | None) -> Traced | None:
@@ -142,7 +142,7 @@ class Traced:
     def _less(self, values: Array) -> Traced | None:
         if self.scales or self.zero is not None:
             return self._plus(-values) if self.is_float else None
-        return replace(self._like(values), zero=Operand(values, self.dtype))
+        return replace(self._like(values), zero=StepOperand(values, self.dtype))
 
     def _plus(self, values: Array) -> Traced | None:
         if not self.scales and self.zero is None:
@@ -150,7 +150,7 @@ class Traced:
         is_fused = any(own.dtype not in HALVES for own in self.scales[-1:])
         if not self.is_float or self.offset is not None or is_fused:
             return None
-        return replace(self._like(values), offset=Operand(values, self.dtype))
+        return replace(self._like(values), offset=StepOperand(values, self.dtype))
 
     def moved(self, move: Callable[[Array], Array | None]) -> Traced | None:
         """The elements elsewhere, as a function of a tensor of them moves them."""
@@ -168,8 +168,8 @@ class Traced:
                 known[id(own)] = values
             return known[id(own)]
 
-        def operand(own: Operand) -> Operand:
-            return Operand(array(own.values), own.dtype)
+        def operand(own: StepOperand) -> StepOperand:
+            return StepOperand(array(own.values), own.dtype)
 
         return replace(
             self,

@@ -21,7 +21,7 @@ from tvm_tile.schedule.attention.warps import Warps
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.threads import ThreadLevel
 from tvm_tile.schedule.units.asynchronous_copies import begin_copies
-from tvm_tile.schedule.units.mma import Loaded, begin_fragments, multiply
+from tvm_tile.schedule.units.mma import LoadedMma, begin_fragments, multiply
 from tvm_tile.tile.attention.warps import WarpAttentionTile
 from tvm_tile.tile.units.slab import ELEMENT, Slab
 
@@ -79,7 +79,7 @@ class _MmaWarps(Warps):
             begin_fragments(slab, own, lane, is_right=which != QUERIES)
             for which, (slab, own) in enumerate(zip(self._slabs, rows, strict=True))
         ]
-        self._left: dict[int, Loaded] = {
+        self._left: dict[int, LoadedMma] = {
             KEYS: self.fragments[QUERIES],
             VALUES: _Weights(held.packed),
         }

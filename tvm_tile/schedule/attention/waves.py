@@ -20,7 +20,7 @@ from tvm_tile.schedule.attention.warps import Warps
 from tvm_tile.schedule.attention.wave_rows import WaveRows
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.threads import ThreadLevel
-from tvm_tile.schedule.units.matrix_cores import Loaded, begin_fragments, multiply
+from tvm_tile.schedule.units.matrix_cores import LoadedWave, begin_fragments, multiply
 from tvm_tile.schedule.units.register_copies import begin_copies
 from tvm_tile.tile.attention.warps import WarpAttentionTile
 from tvm_tile.tile.units.panel import WORD, Panel
@@ -73,7 +73,7 @@ class _Waves(Warps):
             begin_fragments(panel, unit.layout, own, lane)
             for panel, own in zip(panels, rows, strict=True)
         ]
-        self._left: dict[int, Loaded] = {KEYS: self.fragments[QUERIES], VALUES: held}
+        self._left: dict[int, LoadedWave] = {KEYS: self.fragments[QUERIES], VALUES: held}
         self._pack = held.pack
 
     def bring(self, which: int, place: Place) -> None:

@@ -191,7 +191,7 @@ def _produce(kernel: _ChainKernel) -> None:
         kernel.for_items(item)
 
 
-class _Consumer:
+class _ChainConsumer:
     """One thread of a consumer warpgroup, while its code is written."""
 
     def __init__(self, kernel: _ChainKernel, buffers: Mapping[str, Any]) -> None:
@@ -252,7 +252,7 @@ class _Consumer:
 
 def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) -> None:
     tile = kernel.tile
-    own = _Consumer(kernel, buffers)
+    own = _ChainConsumer(kernel, buffers)
     rows = own.rows
 
     def item(origin: Place) -> None:

@@ -45,15 +45,15 @@ class Held:
     chosen: Sequence[Any]
 
 
-def fragments_of(code: Code, dtype: str) -> Fragments | None:
+def fragments_of(code: Code, dtype: str) -> DecodedFragments | None:
     """How codes become halves of an element type; ``None`` where no way is known."""
     if isinstance(code, Integers) and code.bits in _BITS.get(dtype, ()):
-        return Fragments(code, dtype)
+        return DecodedFragments(code, dtype)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
+class DecodedFragments:
     """How integers, perhaps less a zero point, become a thread's part of a left operand.
 
     An integer in the lowest bits of the half 1024.0, whose neighbours are one apart, is that many

@@ -29,10 +29,10 @@ _LANES = 4  # of a warp, that share a row
 
 def consume(kernel: CodedWarpgroups, store: SumStore) -> None:
     """Compute and store the block's tiles; all threads of the consumers' warpgroups run this."""
-    kernel.block.for_tiles(_Consumer(kernel, store).compute)
+    kernel.block.for_tiles(_DecodingConsumer(kernel, store).compute)
 
 
-class _Consumer:
+class _DecodingConsumer:
     """One thread of a consumer warpgroup, while its code is written."""
 
     def __init__(self, kernel: CodedWarpgroups, store: SumStore) -> None:

@@ -35,7 +35,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Tensor
 from tvm_tile.schedule.coded.find import CodedMatch
-from tvm_tile.schedule.coded.fragments import Fragments
+from tvm_tile.schedule.coded.fragments import DecodedFragments
 from tvm_tile.schedule.coded.warpgroup_consumer import consume
 from tvm_tile.schedule.coded.warpgroup_producer import produce
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
@@ -54,7 +54,7 @@ _BYTE = 8  # bits
 
 
 def write_coded_warpgroup(
-    found: CodedMatch, fragments: Fragments, tile: CodedWarpgroupTile
+    found: CodedMatch, fragments: DecodedFragments, tile: CodedWarpgroupTile
 ) -> tirx.PrimFunc:
     """The function of a product with a matrix of codes, and of what follows it."""
     match, product = found.found, found.found.product
@@ -83,7 +83,7 @@ def write_coded_warpgroup(
     return builder.get()
 
 
-def _constants(fragments: Fragments, thread: Any) -> Any:
+def _constants(fragments: DecodedFragments, thread: Any) -> Any:
     """Shared memory with what fragments take, behind the block's next barrier."""
     words = fragments.constants
     memory = ib.alloc_buffer((len(words),), "uint32", scope="shared")

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.coded.find import CodedMatch
-from tvm_tile.schedule.coded.fragments import Fragments
+from tvm_tile.schedule.coded.fragments import DecodedFragments
 from tvm_tile.schedule.pipelines.specialised import PersistentBlock
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import Ring
@@ -38,7 +38,7 @@ class CodedWarpgroups:
     """
 
     found: CodedMatch
-    fragments: Fragments
+    fragments: DecodedFragments
     tile: CodedWarpgroupTile
     buffers: dict[str, Any]
     block: PersistentBlock

@@ -22,7 +22,7 @@ def is_asynchronous(rows: Cached) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class RowCopies:
     """What the threads of a worker copy; neighbours copy neighbouring vectors.
 
     Keys behind the last one become zeros.

@@ -35,7 +35,7 @@ _FARTHEST = 1 << 31  # elements that an address reaches
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SplitAxis:
     """An axis of the output, cut: rows of a group, and groups.
 
     Attributes:
@@ -70,7 +70,7 @@ class Cache:
 
     name: str
     offset: AffineIndex
-    shared: tuple[Shared, ...]
+    shared: tuple[SplitAxis, ...]
     rows: Cached
 
 
@@ -93,7 +93,7 @@ class DecodeMatch:
     """
 
     decode: Decode
-    shared: tuple[Shared, ...]
+    shared: tuple[SplitAxis, ...]
     key: Axis
     depth: Axis
     column: Axis
@@ -123,7 +123,7 @@ def find_decode(task: Task) -> DecodeMatch | None:
     if len(known) < len(found):
         return None
     pairs = zip(others, known[0].shared, known[1].shared, strict=True)
-    shared = tuple(Shared(axis, math.gcd(k.rows, v.rows)) for axis, k, v in pairs)
+    shared = tuple(SplitAxis(axis, math.gcd(k.rows, v.rows)) for axis, k, v in pairs)
     decode = Decode(
         math.prod(own.groups for own in shared),
         math.prod(own.rows for own in shared),
@@ -171,19 +171,19 @@ def _factors_of_first(
     return query, dataclasses.replace(keys, value=load)
 
 
-def _shared(axis: Axis, axes: Sequence[Axis], cache: Expression) -> Shared:
+def _shared(axis: Axis, axes: Sequence[Axis], cache: Expression) -> SplitAxis:
     """An axis, cut into the most neighbouring values that read the same keys, or values."""
     for rows in range(axis.extent, 1, -1):
         if axis.extent % rows == 0:
-            cut = [Shared(own, rows if own is axis else own.extent) for own in axes]
+            cut = [SplitAxis(own, rows if own is axis else own.extent) for own in axes]
             indices, known = _indices(cache, cut)
             used = variables_in([known.ranges.simplify(index) for index in indices])
             if not any(known.axes.get(var) == axis.name for var in used):
-                return Shared(axis, rows)
-    return Shared(axis, 1)
+                return SplitAxis(axis, rows)
+    return SplitAxis(axis, 1)
 
 
-def _indices(cache: Expression, cut: Sequence[Shared]) -> tuple[list[Any], Names]:
+def _indices(cache: Expression, cut: Sequence[SplitAxis]) -> tuple[list[Any], Names]:
     """A load's indices, of all axes of more than one element, cut into rows and groups.
 
     Rows are named as the axis, groups as its axis of groups.
@@ -211,7 +211,7 @@ def _indices(cache: Expression, cut: Sequence[Shared]) -> tuple[list[Any], Names
     return indices, Names(names, tuple(domains))
 
 
-def _offset(cache: Expression, cut: Sequence[Shared]) -> AffineIndex | None:
+def _offset(cache: Expression, cut: Sequence[SplitAxis]) -> AffineIndex | None:
     """Elements from a tensor's start; ``None`` where that is no affine form."""
     whole, stride = AffineIndex((), 0), 1
     indices, known = _indices(cache, cut)
@@ -231,7 +231,7 @@ def _cache(source: Expression, others: Sequence[Axis], key: Axis, column: Axis) 
     """Where rows of keys or values lie; ``None`` unless their columns are neighbours."""
     axes = (*others, key, column)
     shared = tuple(_shared(axis, axes, source) for axis in others)
-    offset = _offset(source, (*shared, *(Shared(axis, axis.extent) for axis in (key, column))))
+    offset = _offset(source, (*shared, *(SplitAxis(axis, axis.extent) for axis in (key, column))))
     if offset is None or offset.coefficient(column.name) != 1:
         return None
     terms = [(name, c) for name, c in offset.terms if name != column.name]

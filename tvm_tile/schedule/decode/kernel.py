@@ -42,12 +42,12 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.schedule.decode.copies import Copies, is_asynchronous
+from tvm_tile.schedule.decode.copies import RowCopies, is_asynchronous
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.merge import Merging, power
-from tvm_tile.schedule.decode.places import Places
+from tvm_tile.schedule.decode.places import GroupPlaces
 from tvm_tile.schedule.decode.visible import visible_keys
-from tvm_tile.schedule.decode.worker import Blocks, Memory, Warps, Workers, registers
+from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import Numbers
@@ -61,7 +61,7 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
     """The function of attention of few queries."""
     is_warp = device.kernel_language == "cuda"
     scope = device.memory(MemoryLevel.SHARED).scope
-    threads: Workers = Warps(scope) if is_warp else Blocks(device, tile)
+    threads: Workers = WarpWorkers(scope) if is_warp else BlockWorkers(device, tile)
     with (
         function(found.params, threads.function) as (builder, buffers),
         threads.launch(tile.grid, tile.block_size, tile.splits) as numbers,
@@ -90,8 +90,8 @@ class _Worker:
         self._rows = rows = tile.decode.rows
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
-        self._memory = Memory(*threads.allocate(*rooms_of(tile)))
-        self._places = Places(found, self._group)
+        self._memory = Buffers(*threads.allocate(*rooms_of(tile)))
+        self._places = GroupPlaces(found, self._group)
         self._most, self._total, self._next, self._scale, self._scores = (
             registers(rows) for _ in range(5)
         )
@@ -123,7 +123,7 @@ class _Worker:
             part = ib.min(part, tile.parts - 1)
         self._part, self._column = ib.Bind(part), ib.Bind(column)
 
-    def _begin(self, cache: Cache, rows: Cached, stages: Any) -> Copies:
+    def _begin(self, cache: Cache, rows: Cached, stages: Any) -> RowCopies:
         source = self._buffers[cache.name]
         flat = ib.decl_buffer(
             (math.prod(int(extent) for extent in source.ty.shape),),
@@ -131,7 +131,7 @@ class _Worker:
             data=source.data,
         )
         tile = self._tile
-        return Copies(
+        return RowCopies(
             rows,
             flat,
             ib.Bind(self._places.start_of(cache)),

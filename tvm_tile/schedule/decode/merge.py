@@ -11,8 +11,8 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.decode.find import DecodeMatch
-from tvm_tile.schedule.decode.places import Places
-from tvm_tile.schedule.decode.worker import Memory, registers
+from tvm_tile.schedule.decode.places import GroupPlaces
+from tvm_tile.schedule.decode.worker import Buffers, registers
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import memory_of, wait_for_cluster
 from tvm_tile.tile.attention.decode import DecodeTile
@@ -36,8 +36,8 @@ class Merging:
         self,
         found: DecodeMatch,
         tile: DecodeTile,
-        memory: Memory,
-        places: Places,
+        memory: Buffers,
+        places: GroupPlaces,
         buffers: Mapping[str, Any],
         numbers: tuple[Any, Any],
     ) -> None:

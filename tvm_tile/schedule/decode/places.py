@@ -10,7 +10,7 @@ from tvm_tile.graph.expression import digits, value_of
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 
 
-class Places:
+class GroupPlaces:
     """Values of axes for a group of rows.
 
     Args:

@@ -23,7 +23,7 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Buffers:
     """Shared memory of a block, flat buffers.
 
     Attributes:
@@ -61,7 +61,7 @@ class Workers(Threads, Protocol):
         ...
 
 
-class Warps(ThreadLevel):
+class WarpWorkers(ThreadLevel):
     """Workers that are warps of NVIDIA's GPUs."""
 
     def sync(self) -> None:
@@ -79,7 +79,7 @@ class Warps(ThreadLevel):
             ib.buffer_store(values, T.cuda.warp_reduce(values[number], op), [number])
 
 
-class Blocks(BoundLoops):
+class BlockWorkers(BoundLoops):
     """Workers that are blocks, in loops that TVM writes in OpenCL, too."""
 
     def __init__(self, device: Device, tile: DecodeTile) -> None:

@@ -35,7 +35,7 @@ from tvm_tile.schedule.halo.block import Block
 from tvm_tile.schedule.halo.copies import copy_places, copy_taps, copy_weights
 from tvm_tile.schedule.halo.find import HaloMatch
 from tvm_tile.schedule.halo.multiply import Sums, add_products, make_values, second_part
-from tvm_tile.schedule.halo.windows import Windows, store_windows
+from tvm_tile.schedule.halo.windows import WarpWindows, store_windows
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
@@ -70,7 +70,7 @@ def _compute(block: Block) -> None:
     copy_taps(block)
     values = Sums(block, 1, tile.columns // FRAGMENT)
     outer = block.found.outer
-    windows = None if outer is None else Windows(block, outer)
+    windows = None if outer is None else WarpWindows(block, outer)
     totals = None
     if second is not None:
         rows, columns = (n // FRAGMENT for n in (tile.windows, tile.width))

@@ -31,7 +31,7 @@ _HELD = 4  # sums of a thread, of 16 places by eight channels
 _PAIR = 2  # neighbours among them
 
 
-class Windows:
+class WarpWindows:
     """A warp's windows: sixteen channels of some fragments of places."""
 
     def __init__(self, block: Block, outer: SpatialStage) -> None:

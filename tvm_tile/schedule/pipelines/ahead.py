@@ -29,12 +29,12 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.pipelines.pipeline import Pipeline
 from tvm_tile.schedule.tensor_cores.chunks import Chunks
-from tvm_tile.schedule.units.asynchronous_copies import Copies, begin_copies
-from tvm_tile.schedule.units.mma import Fragments, begin_fragments, multiply
+from tvm_tile.schedule.units.asynchronous_copies import AsyncCopies, begin_copies
+from tvm_tile.schedule.units.mma import MmaOperand, begin_fragments, multiply
 from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, Slab
 
 
-def _begin_copies(chunks: Chunks, slab: Slab, data: Any, thread: tuple[Any, int]) -> Copies:
+def _begin_copies(chunks: Chunks, slab: Slab, data: Any, thread: tuple[Any, int]) -> AsyncCopies:
     source = ib.decl_buffer((chunks.operand.size // ELEMENT,), "uint16", data=data)
     return begin_copies(chunks, slab, source, thread)
 
@@ -47,7 +47,7 @@ class Ahead(Pipeline):
 
     def begin_fragments(
         self, laid: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool
-    ) -> Fragments:
+    ) -> MmaOperand:
         """A warp's fragments of one operand, to be loaded by ldmatrix."""
         return begin_fragments(laid, rows, lane, is_right=is_right)
 

@@ -27,7 +27,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.schedule.pipelines.pipeline import Pipeline
-from tvm_tile.schedule.units.matrix_cores import Fragments, begin_fragments, multiply
+from tvm_tile.schedule.units.matrix_cores import WaveOperand, begin_fragments, multiply
 from tvm_tile.schedule.units.register_copies import begin_copies
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.slab import UNIT_BYTES
@@ -41,7 +41,7 @@ class ThroughRegisters(Pipeline):
 
     def begin_fragments(
         self, laid: Panel, rows: tuple[Any, int], lane: Any, *, is_right: bool
-    ) -> Fragments:
+    ) -> WaveOperand:
         """A wave's fragments of one operand, to be loaded from its panel."""
         return begin_fragments(laid, self.tile.unit.layout, rows, lane)
 

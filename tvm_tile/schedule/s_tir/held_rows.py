@@ -68,7 +68,7 @@ def write_held(
     results = [_load(sch, stages, _written(sch, name)) for name in form.reductions]
     first = [name for name in _names(sch) if name not in (*parameters, last)]
     own = {_written(sch, name) for name in (*copies, *form.producers)}
-    writer = _Writer(sch, tile, held.length)
+    writer = _RowWriter(sch, tile, held.length)
     lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), is_row)
     for name in (last, *parameters):
         sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
@@ -103,7 +103,7 @@ def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
 
 
 @dataclass
-class _Writer:
+class _RowWriter:
     """Spreads the loops of one stage after another over threads, alike.
 
     Attributes:
@@ -212,7 +212,7 @@ class _OwnElements:
     Attributes:
         held: names of buffers of elements.
         results: names of the copies of sums.
-        places: of :class:`_Writer`.
+        places: of :class:`_RowWriter`.
     """
 
     held: set[str]

@@ -128,7 +128,7 @@ class _Draft:
     def _split(self, sch: Schedule, main: SBlockRV, factors: list[int | None]) -> list[LoopRV]:
         return list(sch.split(sch.get_loops(main)[self.product.summed], factors))
 
-    def _rows(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
+    def _rows(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _MatvecNest:
         lane = self._split(sch, main, [None, tile.unroll, tile.lanes, tile.vector])[2]
         part = sch.rfactor(lane, 0)
         *spatial, lane = sch.get_loops(main)
@@ -156,9 +156,9 @@ class _Draft:
         inner = (unroll, *parts, run, *vectors, vector)
         sch.reorder(lane, *others, step, *units, *inner)
         sch.bind(lane, "threadIdx.x")
-        return _Nest(part, after, step, unroll, inner, len(spatial))
+        return _MatvecNest(part, after, step, unroll, inner, len(spatial))
 
-    def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _Nest:
+    def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _MatvecNest:
         group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
         part = sch.rfactor(group, 0)
         *spatial, group = sch.get_loops(main)
@@ -191,7 +191,7 @@ class _Draft:
         sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
         for loop in list(sch.get_loops(store))[2:]:
             sch.unroll(loop)
-        return _Nest(part, after, step, step, inner, len(spatial))
+        return _MatvecNest(part, after, step, step, inner, len(spatial))
 
     def _within(self, spatial: Sequence[LoopRV]) -> tuple[list[LoopRV], list[LoopRV]]:
         """The loops of vectors, and those of products side by side."""
@@ -239,7 +239,7 @@ class _Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nest:
+class _MatvecNest:
     """The blocks and loops of a thread's partial sums.
 
     Attributes:
@@ -266,7 +266,7 @@ def _share(sch: Schedule, loops: list[LoopRV], threads: Mapping[str, int]) -> No
         sch.bind(loop, tag)
 
 
-def _load(sch: Schedule, nest: _Nest, name: str, width: int) -> str:
+def _load(sch: Schedule, nest: _MatvecNest, name: str, width: int) -> str:
     """Load the operand of that name to registers; gives the name of the block that does."""
     reads = [region.source for region in sch.get(nest.part).reads]
     place = next(place for place, source in enumerate(reads) if source.name == name)

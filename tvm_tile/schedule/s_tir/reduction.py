@@ -86,8 +86,7 @@ def write_window(
     sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], tile: ReduceTile
 ) -> SBlockRV:
     """Write the form *window*; returns the block behind ``main``, which needs its guard."""
-    spatial, window = _split_kinds(sch, main)
-    *outer, last = spatial
+    (*outer, last), window = _split_kinds(sch, main)
     neighbours, run = sch.split(last, [None, tile.outputs_per_thread])
     sch.reorder(*outer, neighbours, *window, run)
     flat = fuse(sch, [*outer, neighbours])

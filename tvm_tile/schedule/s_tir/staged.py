@@ -143,7 +143,7 @@ def _shared_bytes(program: RProgram, device: Device) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nest:
+class _StepNest:
     """The accumulating block, the loop of its copies, the block behind it, the summed loops."""
 
     block: SBlockRV
@@ -239,7 +239,7 @@ def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:
 
 def _plain_nest(
     sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], program: RProgram
-) -> _Nest:
+) -> _StepNest:
     """Loops blockIdx, vthread, threadIdx, step, chunk, run; the epilogue follows in each thread."""
     axes = len(program.spatial)
     loops = list(sch.get_loops(main))
@@ -258,12 +258,12 @@ def _plain_nest(
     sch.bind(thread, "threadIdx.x")
     step = fuse(sch, steps)
     _follow(sch, after, thread)
-    return _Nest(main, step, after, (step, *chunks))
+    return _StepNest(main, step, after, (step, *chunks))
 
 
 def _grouped_nest(
     sch: Schedule, main: SBlockRV, form: NormalForm, program: RProgram, scope: str
-) -> _Nest:
+) -> _StepNest:
     """Tile the loops as the plain nest, in each group; then all threads add the groups' sums."""
     axes = len(program.spatial)
     loops = sch.get_loops(main)
@@ -307,7 +307,7 @@ def _grouped_nest(
     sch.bind(thread, "threadIdx.x")
     step = fuse(sch, steps)
     sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
-    return _Nest(partial, step, after, (step, *chunks))
+    return _StepNest(partial, step, after, (step, *chunks))
 
 
 def _split_reduce(
@@ -346,7 +346,7 @@ def _fits(staged: int, program: RProgram, scope: str, device: Device) -> bool:
 
 
 def _stage(
-    sch: Schedule, nest: _Nest, index: int, program: RProgram, layout: StagedLayout, scope: str
+    sch: Schedule, nest: _StepNest, index: int, program: RProgram, layout: StagedLayout, scope: str
 ) -> _Copy:
     """Copy operand ``index`` of a step to shared memory, its producer inlined."""
     threads = program.block_size

@@ -19,7 +19,7 @@ from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.schedule.s_tir.guards import conjunction
 from tvm_tile.schedule.s_tir.padding import implies, padding_of
 from tvm_tile.schedule.s_tir.steps import launched, loop
-from tvm_tile.schedule.s_tir.window_blocks import Blocks
+from tvm_tile.schedule.s_tir.window_blocks import WindowBlocks
 from tvm_tile.tile.windows.window import Line, WindowTile
 
 Values = Mapping[str, Any]
@@ -44,15 +44,15 @@ class HeldStrip:
     vectors: Any
 
 
-def write_strips(blocks: Blocks, tile: WindowTile) -> tirx.PrimFunc:
+def write_strips(blocks: WindowBlocks, tile: WindowTile) -> tirx.PrimFunc:
     """``blocks.func`` as a kernel that sums strips as the tile says."""
-    return blocks.func.with_body(_Writer(blocks, tile).write())
+    return blocks.func.with_body(_StripWriter(blocks, tile).write())
 
 
-class _Writer:
+class _StripWriter:
     """Writes the kernel of one tile."""
 
-    def __init__(self, blocks: Blocks, tile: WindowTile) -> None:
+    def __init__(self, blocks: WindowBlocks, tile: WindowTile) -> None:
         self.blocks, self.tile = blocks, tile
         self.spatial = blocks.operator.spatial_axes
         self.index_type = str(blocks.main.iter_vars[0].var.ty.dtype)

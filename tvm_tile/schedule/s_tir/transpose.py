@@ -97,7 +97,7 @@ class _Rounds:
     test: Any
 
 
-class _Writer:
+class _CopyWriter:
     """Writes one output's kernel."""
 
     def __init__(self, output: Output, tile: TransposeTile) -> None:
@@ -290,7 +290,7 @@ def write_transpose(
     func: tirx.PrimFunc, outputs: Sequence[Output], tiles: tuple[TransposeTile, ...]
 ) -> Scheduled:
     """``func`` as one kernel an output, with these tiles."""
-    writers = [_Writer(output, tile) for output, tile in zip(outputs, tiles, strict=True)]
+    writers = [_CopyWriter(output, tile) for output, tile in zip(outputs, tiles, strict=True)]
     kernels = [writer.write() for writer in writers]
     body = kernels[0] if len(kernels) == 1 else tirx.SeqStmt(kernels)
     buffers = [buffer for writer in writers for buffer in writer.buffers]

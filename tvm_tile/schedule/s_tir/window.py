@@ -45,11 +45,8 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     after = blocks.after
     # Some operation of it may take a slow path of its own.
     divides = after is not None and bool(nodes_in(after.body.value, tirx.Div, ir.Call))
+    traffic = task.graph.traffic
     tiles = construct_strips(
-        blocks.operator,
-        task.device,
-        task.graph.traffic,
-        divides=divides,
-        sources=sources_of(blocks),
+        blocks.operator, task.device, traffic, divides=divides, sources=sources_of(blocks)
     )
     return choices_of(WINDOW, tiles[:count], partial(write_strips, blocks))

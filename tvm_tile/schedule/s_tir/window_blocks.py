@@ -21,7 +21,7 @@ from tvm_tile.tile.windows.window import window_of
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class WindowBlocks:
     """The parts of a function that sums windows.
 
     Attributes:
@@ -43,7 +43,7 @@ class Blocks:
         return next((p for p in self.producers if str(p.writes[0].source.name) == name), None)
 
 
-def read_blocks(func: tirx.PrimFunc) -> Blocks | None:
+def read_blocks(func: tirx.PrimFunc) -> WindowBlocks | None:
     """``None`` where a thread's outputs are not those whose sums it has."""
     sch, form = inlined(func, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
@@ -74,7 +74,7 @@ def read_blocks(func: tirx.PrimFunc) -> Blocks | None:
     operator = replace(operator, reads=tuple(_in_memory(r, producers) for r in operator.reads))
     if after is not None:
         operator = replace(operator, write=_output(after, operator))
-    return Blocks(sch.mod["main"], operator, main, tuple(producers), after)
+    return WindowBlocks(sch.mod["main"], operator, main, tuple(producers), after)
 
 
 def _is_read_in_one_way(value: Any, sliding: Set[str]) -> bool:
@@ -113,14 +113,14 @@ def _output(after: SBlock, operator: Operator) -> Access:
     return found.write.renamed(names)
 
 
-def sources_of(blocks: Blocks) -> tuple[Access | None, ...]:
+def sources_of(blocks: WindowBlocks) -> tuple[Access | None, ...]:
     """What slides as it lies in memory, for ``vectors_of``."""
     window = window_of(blocks.operator)
     reads = window.reads if window else ()
     return tuple(_source(read, blocks) for read in reads)
 
 
-def _source(read: Access, blocks: Blocks) -> Access | None:
+def _source(read: Access, blocks: WindowBlocks) -> Access | None:
     producer = blocks.producer_of(read.tensor.name)
     if producer is None:
         return read

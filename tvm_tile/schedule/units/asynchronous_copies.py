@@ -59,7 +59,7 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class AsyncCopies:
     """What one thread copies of one operand.
 
     Attributes:
@@ -120,7 +120,7 @@ class Copies:
                 ib.buffer_store(ring, words[v], [first + unit.into // 4 + v])
 
 
-def begin_copies(chunks: Chunks, slab: Slab, source: Any, thread: tuple[Any, int]) -> Copies:
+def begin_copies(chunks: Chunks, slab: Slab, source: Any, thread: tuple[Any, int]) -> AsyncCopies:
     """Find a thread's units; ``thread`` is its number, and how many there are."""
     count = slab.lines * slab.units
     units = []
@@ -132,4 +132,4 @@ def begin_copies(chunks: Chunks, slab: Slab, source: Any, thread: tuple[Any, int
     held = None
     if slab.is_by_element:
         held = ib.alloc_buffer((len(units) * UNIT,), "uint16", scope="local")
-    return Copies(chunks, slab, source, thread[0], tuple(units), held)
+    return AsyncCopies(chunks, slab, source, thread[0], tuple(units), held)

@@ -17,7 +17,7 @@ from tvm_tile.tile.units.unit import WaveUnit
 _WORDS = UNIT_BYTES // WORD
 
 
-class Loaded(Protocol):
+class LoadedWave(Protocol):
     """Fragments of an operand in registers."""
 
     @property
@@ -30,7 +30,7 @@ class Loaded(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
+class WaveOperand:
     """What a wave gives the instructions of one operand: rows, or columns, by a step's depth.
 
     Attributes:
@@ -74,7 +74,7 @@ class Fragments:
 
 def begin_fragments(
     panel: Panel, layout: MatrixLayout, rows: tuple[Any, int], lane: Any
-) -> Fragments:
+) -> WaveOperand:
     """A wave's fragments of one operand, in registers that are allocated here.
 
     Args:
@@ -89,10 +89,10 @@ def begin_fragments(
     size = count * layout.units * _WORDS
     registers = ib.alloc_buffer((size,), "uint32", scope="local")
     start = ib.Bind(panel.offset(first + row, unit))
-    return Fragments(panel, layout, start, count, registers)
+    return WaveOperand(panel, layout, start, count, registers)
 
 
-def multiply(unit: WaveUnit, sums: Any, sides: tuple[Loaded, Loaded], step: int) -> None:
+def multiply(unit: WaveUnit, sums: Any, sides: tuple[LoadedWave, LoadedWave], step: int) -> None:
     """Add the products of a step to a wave's sums.
 
     The instruction's rows are the product's columns: a lane's sums are then neighbours. Sums are

@@ -16,7 +16,7 @@ _REGISTERS = 4  # of a fragment of either operand, and of two products' sums of 
 _COLUMNS = 8  # of a product
 
 
-class Loaded(Protocol):
+class LoadedMma(Protocol):
     """Fragments of an operand in registers."""
 
     @property
@@ -29,7 +29,7 @@ class Loaded(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fragments:
+class MmaOperand:
     """One operand's fragments of 16 rows, or columns, by a depth of 16, of two depths at a time.
 
     Attributes:
@@ -64,7 +64,7 @@ class Fragments:
         return [self.registers[first + i] for i in range(_REGISTERS)]
 
 
-def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> Fragments:
+def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> MmaOperand:
     """A warp's fragments of one operand, in registers that are allocated here.
 
     Args:
@@ -76,10 +76,10 @@ def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: b
     row, extent = rows
     count = extent // FRAGMENT
     registers = ib.alloc_buffer((2 * count * _REGISTERS,), "uint32", scope="local")
-    return Fragments(slab, ib.Bind(slab.fragment(lane, row, is_right=is_right)), count, registers)
+    return MmaOperand(slab, ib.Bind(slab.fragment(lane, row, is_right=is_right)), count, registers)
 
 
-def multiply(dtype: str, sums: Any, sides: tuple[Loaded, Loaded], step: int) -> None:
+def multiply(dtype: str, sums: Any, sides: tuple[LoadedMma, LoadedMma], step: int) -> None:
     """Add the products of a depth of 16 to a warp's sums.
 
     Sums are those of 16 rows by 8 columns one after the other, columns first.

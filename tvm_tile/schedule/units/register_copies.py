@@ -41,7 +41,7 @@ class _Patch:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class PanelCopies:
     """What one thread copies of one operand.
 
     Attributes:
@@ -129,7 +129,7 @@ class Copies:
         )
 
 
-def begin_copies(chunks: Chunks, panel: Panel, data: Any, thread: tuple[Any, int]) -> Copies:
+def begin_copies(chunks: Chunks, panel: Panel, data: Any, thread: tuple[Any, int]) -> PanelCopies:
     """Find a thread's patches.
 
     Args:
@@ -148,7 +148,7 @@ def begin_copies(chunks: Chunks, panel: Panel, data: Any, thread: tuple[Any, int
     size = len(patches) * panel.runs * UNIT_BYTES // panel.number
     held = ib.alloc_buffer((size,), dtype, scope="local")
     source = ib.decl_buffer((chunks.operand.size // panel.number,), dtype, data=data)
-    return Copies(chunks, panel, source, tuple(patches), held)
+    return PanelCopies(chunks, panel, source, tuple(patches), held)
 
 
 def _into(panel: Panel, row: Any, depth: Any) -> list[Any]:
