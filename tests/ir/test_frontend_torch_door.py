@@ -18,7 +18,7 @@ from tvm_tile.frontend import import_model
 
 torch = pytest.importorskip("torch")
 
-from tvm_tile.frontend.torch import convert, converters  # noqa: E402
+from tvm_tile.frontend.torch import convert, operators  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore")  # deprecations inside PyTorch's own code
@@ -56,7 +56,7 @@ def check(function: Callable[..., Any], *inputs: Any, **buffers: Any) -> None:
 
 
 def test_every_converter_takes_every_argument_of_its_operators() -> None:
-    for operator, converter in converters.CONVERTERS.items():
+    for operator, converter in operators.CONVERTERS.items():
         names = dict.fromkeys(convert.parameters(operator))
         try:
             inspect.signature(converter).bind(None, **names)
@@ -77,7 +77,7 @@ def test_a_result_of_another_shape_or_type_is_refused(monkeypatch: pytest.Monkey
         torch.ops.aten.tan.default: lambda emit, x: relax.op.matmul(x, x),
     }
     for operator, converter in wrong.items():
-        monkeypatch.setitem(converters.CONVERTERS, operator, converter)
+        monkeypatch.setitem(operators.CONVERTERS, operator, converter)
     with pytest.raises(UnsupportedOperatorError) as caught:
         import_model(
             Lambda(lambda x: (x.sin(), x.cos(), x.tan())), example_inputs=(torch.ones(2, 3),)

@@ -17,8 +17,8 @@ from torch._ops import OpOverload
 from torch.export.exported_program import _override_composite_implicit_decomp
 
 from tvm_tile.errors import OptionError
-from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US, decompositions
+from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.torch.compiler import GraphCompiler, Tell
 from tvm_tile.torch.direct import unboxed

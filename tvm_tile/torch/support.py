@@ -11,9 +11,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tvm_tile.frontend.torch.convert import results
-from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
+from tvm_tile.frontend.torch.operators import CONVERTERS
 
 _ATEN = torch.ops.aten
 # What it reads depends on where its operand's memory begins, which is known to PyTorch alone.

@@ -14,11 +14,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.node import map_arg
 
-from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS
 from tvm_tile.frontend.torch.exported import WEIGHTS, copied_graph, rename_outputs, weight_of
-from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER
 from tvm_tile.frontend.torch.node_names import sources
+from tvm_tile.frontend.torch.operators import CONVERTERS
+from tvm_tile.frontend.torch.operators.higher_order import HIGHER_ORDER
 
 
 def with_computed_weights(

@@ -22,15 +22,15 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.traceback import NodeSource
 
-from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
 from tvm_tile.frontend.torch.node_names import sources
+from tvm_tile.frontend.torch.operators import CONVERTERS
+from tvm_tile.frontend.torch.operators.quantized import decompositions_of_codes
 from tvm_tile.frontend.torch.own_decompositions import (
     ATTENTION,
     OWN_DECOMPOSITIONS,
     own_decompositions,
 )
-from tvm_tile.frontend.torch.quantized import decompositions_of_codes
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten

@@ -28,12 +28,12 @@ from tvm_tile.frontend.torch.convert import (
     results,
     wanted,
 )
-from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.effects import MUTATIONS, Changes, changes_of, states_of
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS
-from tvm_tile.frontend.torch.higher_order import HIGHER_ORDER, Traced
 from tvm_tile.frontend.torch.node_names import NodeNames
+from tvm_tile.frontend.torch.operators import CONVERTERS
+from tvm_tile.frontend.torch.operators.higher_order import HIGHER_ORDER, Traced
 from tvm_tile.frontend.torch.refused import Refused, why_unknown
 from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update

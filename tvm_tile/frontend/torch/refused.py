@@ -13,9 +13,9 @@ from torch.export import ExportedProgram
 
 from tvm_tile.frontend.torch.computed_weights import computed_of_weights
 from tvm_tile.frontend.torch.convert import given_arguments, results
-from tvm_tile.frontend.torch.converters import CONVERTERS
 from tvm_tile.frontend.torch.decompose import decompositions
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
+from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.weights import unsupported
 from tvm_tile.frontend.torch.writes import needed
 

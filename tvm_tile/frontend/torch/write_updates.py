@@ -10,9 +10,9 @@ from torch import fx
 from tvm import relax
 
 from tvm_tile.frontend.torch.emit import Emit, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import require_within
-from tvm_tile.frontend.torch.rows_in_place import Updates, write_rows
-from tvm_tile.frontend.torch.slices_in_place import write_slices
+from tvm_tile.frontend.torch.operators.indexing import require_within
+from tvm_tile.frontend.torch.operators.rows_in_place import Updates, write_rows
+from tvm_tile.frontend.torch.operators.slices_in_place import write_slices
 from tvm_tile.frontend.torch.updates import Update
 
 

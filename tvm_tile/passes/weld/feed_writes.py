@@ -155,7 +155,7 @@ def _as_one_block(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """All that a function computes as the block that writes; ``None`` where that cannot be.
 
     What the block reads of the tensor that it writes is the element that the same thread writes:
-    as :mod:`tvm_tile.frontend.torch.rows_in_place` has it, schedules need not know.
+    as :mod:`tvm_tile.frontend.torch.operators.rows_in_place` has it, schedules need not know.
     """
     sch, form = inlined(func, keep_producers=False)
     if form is None or form.producers or form.reductions or len(form.outputs) != 1:

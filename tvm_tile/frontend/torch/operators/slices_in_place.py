@@ -9,8 +9,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.frontend.torch.emit import Emit
+from tvm_tile.frontend.torch.operators.rows_in_place import argument, load
 from tvm_tile.frontend.torch.places import Places
-from tvm_tile.frontend.torch.rows_in_place import argument, load
 from tvm_tile.loops.rows import number
 
 

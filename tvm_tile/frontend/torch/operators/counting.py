@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import along, clamped
+from tvm_tile.frontend.torch.operators.indexing import along, clamped
 from tvm_tile.loops.keys import is_nan, rising_key
 
 

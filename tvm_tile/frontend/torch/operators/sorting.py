@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import along
+from tvm_tile.frontend.torch.operators.indexing import along
 from tvm_tile.loops.keys import is_nan, rising_key
 from tvm_tile.loops.sorting import first_in_order
 

@@ -6,7 +6,8 @@ PyTorch can: see :mod:`tvm_tile.frontend.torch.decompose`.
 
 from __future__ import annotations
 
-from tvm_tile.frontend.torch import (
+from tvm_tile.frontend.torch.convert import Converters, joined
+from tvm_tile.frontend.torch.operators import (
     counting,
     creation,
     elementwise,
@@ -26,7 +27,6 @@ from tvm_tile.frontend.torch import (
     special,
     views,
 )
-from tvm_tile.frontend.torch.convert import Converters, joined
 
 CONVERTERS: Converters = joined(
     elementwise.CONVERTERS,

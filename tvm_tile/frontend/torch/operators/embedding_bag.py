@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import clamped, require_within
+from tvm_tile.frontend.torch.operators.indexing import clamped, require_within
 
 _SUM, _MEAN, _MAX = range(3)  # PyTorch's numbers of the modes
 _HALVES = (torch.float16, torch.bfloat16)

@@ -1,6 +1,7 @@
 """Writing at indices where updates are joined with what is there: ``scatter_reduce`` and its kin.
 
-As in :mod:`tvm_tile.frontend.torch.scattering`, each element of the result looks for its updates.
+As in :mod:`tvm_tile.frontend.torch.operators.scattering`, each element of the result looks for
+its updates.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, axis_of, dtype_of, shape_of
-from tvm_tile.frontend.torch.scattering import is_update, operands, sum_dtype, update_at
+from tvm_tile.frontend.torch.operators.scattering import is_update, operands, sum_dtype, update_at
 from tvm_tile.loops.keys import extreme_key, extreme_of_key, key_bits
 
 

@@ -13,7 +13,7 @@ from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converter, Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_of
-from tvm_tile.frontend.torch.functions import inverse_erf, polynomial
+from tvm_tile.frontend.torch.operators.functions import inverse_erf, polynomial
 
 Formula = Callable[[Emit, relax.Expr], relax.Expr]
 

@@ -1,10 +1,10 @@
 """Writing at indices in place: only what is written is touched, as a cache's rows of one step.
 
-As in :mod:`tvm_tile.frontend.torch.scattering`, the last of several updates of one place wins, and
-an update whose index is out of bounds is left out. Yet here each update is written by a thread of
-its own. So that the order of threads decides nothing, all updates of a place write the last one's
-value, and those out of bounds write what the last one of all that are inside writes, or, if none
-is, what is there already::
+As in :mod:`tvm_tile.frontend.torch.operators.scattering`, the last of several updates of one place
+wins, and an update whose index is out of bounds is left out. Yet here each update is written by a
+thread of its own. So that the order of threads decides nothing, all updates of a place write the
+last one's value, and those out of bounds write what the last one of all that are inside writes, or,
+if none is, what is there already::
 
     for k:    source[k] = max(j if inside(index[j]) and (index[j] == index[k] or
                                                         not inside(index[k])) else -1 for j)
@@ -23,7 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.frontend.torch.emit import Emit, shape_of
-from tvm_tile.frontend.torch.indexing import at_broadcast, broadcast_index, unflattened
+from tvm_tile.frontend.torch.operators.indexing import at_broadcast, broadcast_index, unflattened
 from tvm_tile.frontend.torch.places import Places
 from tvm_tile.loops.gather import clamped, counted_from_end, is_inside
 from tvm_tile.loops.rows import number

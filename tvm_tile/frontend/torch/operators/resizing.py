@@ -12,7 +12,7 @@ from tvm_tile.frontend.ops.resampling import resampled
 from tvm_tile.frontend.ops.sampling import Filter, Padding, grid_sample
 from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
-from tvm_tile.frontend.torch.taps import (
+from tvm_tile.frontend.torch.operators.taps import (
     Resize,
     antialiased,
     antialiased_cubic,

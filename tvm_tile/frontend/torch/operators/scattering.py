@@ -23,8 +23,13 @@ from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, dtype_of, shape_of
-from tvm_tile.frontend.torch.indexing import at_broadcast, from_front, require_within, unflattened
-from tvm_tile.frontend.torch.rows_in_place import Updates
+from tvm_tile.frontend.torch.operators.indexing import (
+    at_broadcast,
+    from_front,
+    require_within,
+    unflattened,
+)
+from tvm_tile.frontend.torch.operators.rows_in_place import Updates
 
 Operand = Any  # a Relax expression or a number
 _HALVES = (torch.float16, torch.bfloat16)
