@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from bench.random_state import view
-from tvm_tile.frontend.torch.places import Places, Step, is_same_view, places_of, view_of
+from tvm_tile.frontend.torch.places import Places, ViewStep, is_same_view, places_of, view_of
 
 _ATEN = torch.ops.aten
-WHOLE = Step(_ATEN.slice.Tensor, (("dim", 0), ("start", 0), ("end", 99)))
-ROW = Step(_ATEN.select.int, (("dim", 0), ("index", -1)))
-PART = Step(_ATEN.slice.Tensor, (("dim", 0), ("start", -99), ("end", 5), ("step", 2)))
+WHOLE = ViewStep(_ATEN.slice.Tensor, (("dim", 0), ("start", 0), ("end", 99)))
+ROW = ViewStep(_ATEN.select.int, (("dim", 0), ("index", -1)))
+PART = ViewStep(_ATEN.slice.Tensor, (("dim", 0), ("start", -99), ("end", 5), ("step", 2)))
 
 
 def numbers(places: Places, shape: tuple[int, ...]) -> list[int]:
@@ -48,8 +48,8 @@ def test_places_are_those_of_pytorch(seed: int) -> None:
 
 
 def test_steps_that_make_no_view_are_told() -> None:
-    turned = Step(_ATEN.permute.default, (("dims", [1, 0]),))
-    flat = Step(_ATEN.view.default, (("size", [-1]),))
+    turned = ViewStep(_ATEN.permute.default, (("dims", [1, 0]),))
+    flat = ViewStep(_ATEN.view.default, (("size", [-1]),))
     assert view_of((2, 3), (turned, flat)) is None
     assert view_of((2, 3), (flat,)) is not None
 

@@ -158,7 +158,7 @@ class _WrittenOut(relax.PyExprMutator):
 
 def _with_parameters(mod: tvm.IRModule) -> tvm.IRModule:
     """The constants of ``main`` that have dimensions become its last parameters."""
-    taken = _Taken(mod)
+    taken = _TakenConstants(mod)
     main = mod["main"]
     body = taken.visit_expr(main.body)
     params = [*main.params, *taken.variables.values()]
@@ -170,7 +170,7 @@ def _with_parameters(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 @relax.expr_functor.mutator
-class _Taken(relax.PyExprMutator):
+class _TakenConstants(relax.PyExprMutator):
     """Replaces constants with variables."""
 
     def __init__(self, mod: tvm.IRModule) -> None:

@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx.node import Node
-from tvm_tile.frontend.ops.sampling import Filter, Padding, grid_sample
+from tvm_tile.frontend.ops.sampling import Filter, PaddingMode, grid_sample
 from tvm_tile.frontend.ops.values import Value, dtype_of, shape_of
 
 
@@ -93,7 +93,7 @@ def _neighbour(
 def convert_grid_sample(node: Node) -> Value:
     """Convert a node of GridSample."""
     kind = Filter(node.text("mode", "linear").removeprefix("bi"))
-    padding = Padding(node.text("padding_mode", "zeros"))
+    padding = PaddingMode(node.text("padding_mode", "zeros"))
     corners = bool(node.attrs.get("align_corners", 0))
     x, grid = node.inputs
     return grid_sample(node.builder, x, grid, kind, padding, corners=corners)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_tile.frontend.onnx.node import Node
-from tvm_tile.frontend.ops.resizing import Axis, Interpolation, interpolated
+from tvm_tile.frontend.ops.resizing import Interpolation, ResizedAxis, interpolated
 from tvm_tile.frontend.ops.values import Value, counted_axis, shape_of
 
 
@@ -27,7 +27,7 @@ def convert_resize(node: Node) -> Value:
     return interpolated(node.builder, x, _axes(node, shape_of(x), how.frame, is_old), how)
 
 
-def _axes(node: Node, shape: tuple[int, ...], frame: str, is_old: bool) -> list[Axis]:
+def _axes(node: Node, shape: tuple[int, ...], frame: str, is_old: bool) -> list[ResizedAxis]:
     """All axes that may change."""
     axes = node.attrs.get("axes", range(len(shape)))
     listed = [counted_axis(axis, len(shape), "axes") for axis in axes]
@@ -61,7 +61,7 @@ def _axes(node: Node, shape: tuple[int, ...], frame: str, is_old: bool) -> list[
         regions = roi.astype(np.float64)
     starts, ends = np.split(regions, 2)
     return [
-        Axis(axis, shape[axis], size, factor, float(start), float(end))
+        ResizedAxis(axis, shape[axis], size, factor, float(start), float(end))
         for axis, size, factor, start, end in zip(
             listed, wanted, factors, starts, ends, strict=True
         )

@@ -46,7 +46,9 @@ def unroll_loops(model: onnx.ModelProto, most: int) -> bool:
         if loop is None or loop.nodes > most or (loop.count == 0 and loop.rows):
             nodes.append(node)
             continue
-        writer = _Writer(loop, f"unrolled{number}_{node.output[0]}", graph, opset_version(model))
+        writer = _LoopWriter(
+            loop, f"unrolled{number}_{node.output[0]}", graph, opset_version(model)
+        )
         nodes.extend(writer.written())
         changed = True
     if changed:
@@ -84,7 +86,7 @@ def goes_on_always(body: onnx.GraphProto) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
+class _CountedLoop:
     """A loop of a known count.
 
     Attributes:
@@ -113,7 +115,7 @@ class _Loop:
         return len(self.body.output) - 1 - len(self.carried)
 
 
-def _loop(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> _Loop | None:
+def _loop(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> _CountedLoop | None:
     if node.op_type != "Loop" or node.domain not in STANDARD_DOMAINS:
         return None
     given = [*node.input[:2], "", ""][:2]
@@ -122,11 +124,11 @@ def _loop(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> _L
     count, condition = (numpy_helper.to_array(constants[n]) if n else None for n in given)
     body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
     known = known_count(count, condition, body)
-    return None if known is None else _Loop(node, body, known)
+    return None if known is None else _CountedLoop(node, body, known)
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
+class _LoopWriter:
     """Writes a loop out.
 
     Attributes:
@@ -136,7 +138,7 @@ class _Writer:
         opset: version of the operators.
     """
 
-    loop: _Loop
+    loop: _CountedLoop
     prefix: str
     graph: onnx.GraphProto
     opset: int

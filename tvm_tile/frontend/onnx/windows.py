@@ -15,7 +15,7 @@ from tvm.relax import op
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx.node import Node
 from tvm_tile.frontend.ops.pooling import largest_with_places, reduced
-from tvm_tile.frontend.ops.sampling import Axis, weighted_neighbours
+from tvm_tile.frontend.ops.sampling import SampledAxis, weighted_neighbours
 from tvm_tile.frontend.ops.values import Value, constant, dtype_of, shape_of
 from tvm_tile.frontend.ops.windows import Windows
 
@@ -242,7 +242,7 @@ def convert_deform_conv(node: Node) -> Value:
         if mask is not None
         else constant(np.ones((1, 1, 1, 1, 1)), dtype_of(x))
     )
-    one, axes = mask is None, [Axis(height), Axis(width)]
+    one, axes = mask is None, [SampledAxis(height), SampledAxis(width)]
 
     def sampled(x: te.Tensor, moved: te.Tensor, weight: te.Tensor) -> te.Tensor:
         def element(n: Any, c: Any, t: Any, i: Any, j: Any) -> Any:

@@ -11,7 +11,7 @@ from tvm.relax import op
 
 from tvm_tile.frontend.ops.values import Value, dtype_of, shape_of
 from tvm_tile.frontend.ops.windows import (
-    Parts,
+    AdaptiveParts,
     Windows,
     largest_and_where,
     over_windows,
@@ -37,7 +37,7 @@ def largest(builder: relax.BlockBuilder, x: Value, windows: Sequence[Windows]) -
 
 
 def largest_with_places(
-    builder: relax.BlockBuilder, x: Value, windows: Sequence[Windows | Parts]
+    builder: relax.BlockBuilder, x: Value, windows: Sequence[Windows | AdaptiveParts]
 ) -> tuple[Value, Value]:
     """The largest element of each window and, counted over the pooled dimensions, its place.
 
@@ -109,7 +109,7 @@ def adaptive(
         if takes_largest:
             return largest(builder, x, even)
         return average(builder, x, even, counts_padding=False)
-    parts = [Parts(*pair) for pair in pairs]
+    parts = [AdaptiveParts(*pair) for pair in pairs]
     if takes_largest:
         return reduced(builder, x, parts, te.max, tirx.min_value(dtype_of(x)).value)
 
@@ -122,7 +122,7 @@ def adaptive(
 def reduced(
     builder: relax.BlockBuilder,
     x: Value,
-    windows: Sequence[Windows | Parts],
+    windows: Sequence[Windows | AdaptiveParts],
     reduce: Callable[..., Any],
     outside: float,
     divisor: Callable[..., Any] | None = None,

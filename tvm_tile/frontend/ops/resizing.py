@@ -23,7 +23,7 @@ _MOST_EXACT = 4  # taps up to which weights of 0 are multiplied, as the formulas
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ResizedAxis:
     """How one axis is resized.
 
     Attributes:
@@ -67,7 +67,7 @@ class Interpolation:
 
 
 def interpolated(
-    builder: relax.BlockBuilder, x: Value, axes: Sequence[Axis], how: Interpolation
+    builder: relax.BlockBuilder, x: Value, axes: Sequence[ResizedAxis], how: Interpolation
 ) -> Value:
     """An image of another size, of the same element type; integers are rounded to even.
 
@@ -110,7 +110,7 @@ def interpolated(
     return builder.emit(op.astype(value, dtype))
 
 
-def _is_plain(x: Value, axes: Sequence[Axis], how: Interpolation) -> bool:
+def _is_plain(x: Value, axes: Sequence[ResizedAxis], how: Interpolation) -> bool:
     """Whether TVM's own operator computes the same, which schedules know better."""
     if (
         how.antialias
@@ -127,11 +127,11 @@ def _is_plain(x: Value, axes: Sequence[Axis], how: Interpolation) -> bool:
     return how.mode == "linear" or (how.mode == "nearest" and whole)
 
 
-def _is_outside(centers: np.ndarray, axis: Axis) -> np.ndarray:
+def _is_outside(centers: np.ndarray, axis: ResizedAxis) -> np.ndarray:
     return (centers < 0) | (centers > axis.extent - 1)
 
 
-def _taps(how: Interpolation, axis: Axis, centers: np.ndarray) -> Taps:
+def _taps(how: Interpolation, axis: ResizedAxis, centers: np.ndarray) -> Taps:
     if how.frame == "tf_crop_and_resize":
         centers = np.where(_is_outside(centers, axis), 0.0, centers)
     if how.mode == "nearest":
@@ -156,7 +156,7 @@ def _taps(how: Interpolation, axis: Axis, centers: np.ndarray) -> Taps:
     return Taps(places, weights)
 
 
-def _centers(frame: str, axis: Axis) -> np.ndarray:
+def _centers(frame: str, axis: ResizedAxis) -> np.ndarray:
     """For each element of the result its place in the input, as ONNX defines the frames."""
     x = np.arange(axis.size, dtype=np.float64)
     length = axis.scale * axis.extent  # of the result before rounding

@@ -25,7 +25,7 @@ class Filter(Enum):
     CUBIC = "cubic"
 
 
-class Padding(Enum):
+class PaddingMode(Enum):
     """What lies outside: zeros, the border's elements, or the elements reflected."""
 
     ZEROS = "zeros"
@@ -34,7 +34,7 @@ class Padding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SampledAxis:
     """How places along one dimension are read.
 
     Attributes:
@@ -45,7 +45,7 @@ class Axis:
     """
 
     extent: int
-    padding: Padding = Padding.ZEROS
+    padding: PaddingMode = PaddingMode.ZEROS
     corners: bool = True
 
     def place(self, coordinate: Any) -> Any:
@@ -56,9 +56,9 @@ class Axis:
 
     def padded(self, place: Any) -> Any:
         """Where the element lies that stands at a place, be it outside."""
-        if self.padding is Padding.ZEROS:
+        if self.padding is PaddingMode.ZEROS:
             return place
-        if self.padding is Padding.REFLECTION:
+        if self.padding is PaddingMode.REFLECTION:
             place = self._reflected(place)
         return tirx.min(tirx.max(place, _like(place, 0)), _like(place, self.extent - 1))
 
@@ -89,7 +89,7 @@ def _like(value: Any, number: float) -> Any:
 _Parts = list[tuple[Any, Any]]
 
 
-def _nearest_parts(axis: Axis, place: Any) -> _Parts:
+def _nearest_parts(axis: SampledAxis, place: Any) -> _Parts:
     """One element; of two that are as near the even one."""
     place = axis.padded(place)
     below = tirx.floor(place)
@@ -100,14 +100,14 @@ def _nearest_parts(axis: Axis, place: Any) -> _Parts:
     return [(tirx.Select(is_up, below + 1.0, below), _like(place, 1))]
 
 
-def _linear_parts(axis: Axis, place: Any) -> _Parts:
+def _linear_parts(axis: SampledAxis, place: Any) -> _Parts:
     place = axis.padded(place)
     below = tirx.floor(place)
     rest = place - below
     return [(below, 1.0 - rest), (below + 1.0, rest)]
 
 
-def _cubic_parts(axis: Axis, place: Any) -> _Parts:
+def _cubic_parts(axis: SampledAxis, place: Any) -> _Parts:
     below = tirx.floor(place)
     rest = place - below
     return [
@@ -116,7 +116,7 @@ def _cubic_parts(axis: Axis, place: Any) -> _Parts:
     ]
 
 
-_PARTS: dict[Filter, Callable[[Axis, Any], _Parts]] = {
+_PARTS: dict[Filter, Callable[[SampledAxis, Any], _Parts]] = {
     Filter.LINEAR: _linear_parts,
     Filter.NEAREST: _nearest_parts,
     Filter.CUBIC: _cubic_parts,
@@ -124,7 +124,7 @@ _PARTS: dict[Filter, Callable[[Axis, Any], _Parts]] = {
 
 
 def weighted_neighbours(
-    data: te.Tensor, lead: Sequence[Any], places: Sequence[Any], axes: Sequence[Axis]
+    data: te.Tensor, lead: Sequence[Any], places: Sequence[Any], axes: Sequence[SampledAxis]
 ) -> list[Any]:
     """The elements next to a place, each times its weight; their sum is interpolated linearly.
 
@@ -147,7 +147,7 @@ def grid_sample(
     x: Value,
     grid: Value,
     kind: Filter,
-    padding: Padding,
+    padding: PaddingMode,
     *,
     corners: bool,
 ) -> Value:
@@ -168,7 +168,7 @@ def grid_sample(
     """
     if kind is Filter.CUBIC and len(shape_of(x)) != 4:
         raise NotImplementedError("bicubic interpolation of a volume")
-    axes = [Axis(extent, padding, corners) for extent in shape_of(x)[2:]]
+    axes = [SampledAxis(extent, padding, corners) for extent in shape_of(x)[2:]]
     wide = "float64" if dtype_of(x) == "float64" else "float32"
     shape = (*shape_of(x)[:2], *shape_of(grid)[1:-1])
 
@@ -198,7 +198,11 @@ def grid_sample(
 
 
 def _tables(
-    points: te.Tensor, coordinate: int, axis: Axis, parts_of: Callable[..., _Parts], wide: str
+    points: te.Tensor,
+    coordinate: int,
+    axis: SampledAxis,
+    parts_of: Callable[..., _Parts],
+    wide: str,
 ) -> tuple[te.Tensor, te.Tensor]:
     """The indices, -1 outside, and weights of the elements that count along a dimension."""
 

@@ -64,7 +64,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class AdaptiveParts:
     """The parts of nearly equal length into which adaptive pooling cuts a dimension.
 
     Attributes:
@@ -98,7 +98,7 @@ class Parts:
 
 def over_windows(
     data: te.Tensor,
-    windows: Sequence[Windows | Parts],
+    windows: Sequence[Windows | AdaptiveParts],
     name: str,
     value: Callable[..., Any],
     reduce: Callable[..., Any],
@@ -129,7 +129,9 @@ def where_all(conditions: Sequence[Any], value: Any, other: Any) -> Any:
     return tirx.Select(tirx.all(*conditions), value, other) if conditions else value
 
 
-def largest_and_where(data: te.Tensor, windows: Sequence[Windows | Parts]) -> list[te.Tensor]:
+def largest_and_where(
+    data: te.Tensor, windows: Sequence[Windows | AdaptiveParts]
+) -> list[te.Tensor]:
     """The largest elements of windows and, counted over all pooled dimensions, their places.
 
     The place is that of the first of equal ones; the last NaN wins over all else, as in PyTorch.

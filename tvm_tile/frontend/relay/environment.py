@@ -85,7 +85,7 @@ class Data:
 
 
 @dataclass(slots=True, eq=False)
-class Cell:
+class ReferenceCell:
     """What a reference refers to.
 
     Attributes:

@@ -22,9 +22,9 @@ from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter, OperatorCall
 from tvm_tile.frontend.relay.environment import (
     Again,
-    Cell,
     Closure,
     Data,
+    ReferenceCell,
     Scope,
     Value,
     flattened,
@@ -33,12 +33,12 @@ from tvm_tile.frontend.relay.environment import (
 from tvm_tile.graph.user_names import Names
 
 Fold = Callable[[OperatorCall], Value | None]
-Steps = Generator["Step", Value, Value]
+Steps = Generator["EvaluationStep", Value, Value]
 _MOST_OPENED = 2000  # calls of one function within each other, of which the trips are known
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EvaluationStep:
     """An expression to evaluate, and where.
 
     Attributes:
@@ -122,7 +122,7 @@ class Evaluator:
         self._branches.append(function)
         self._active.append(_Active(function, -1))
         try:
-            return self._run(self._steps(Step(function.body, scope, tail)))
+            return self._run(self._steps(EvaluationStep(function.body, scope, tail)))
         finally:
             self._active.pop()
             self._branches.pop()
@@ -148,7 +148,7 @@ class Evaluator:
             raise error
         return value
 
-    def _steps(self, step: Step) -> Steps:
+    def _steps(self, step: EvaluationStep) -> Steps:
         """Evaluates one expression; asks for others' values by yielding them."""
         expr, tail = step.expr, step.tail
         value = step.scope.found(expr)
@@ -161,7 +161,7 @@ class Evaluator:
                 step.scope.keep(expr, value)
         return value if tail is None else tail.finish(value)
 
-    def _value(self, step: Step) -> Steps:
+    def _value(self, step: EvaluationStep) -> Steps:
         expr = step.expr
         match expr:
             case relay.Constant():
@@ -178,13 +178,13 @@ class Evaluator:
                 return expr if expr.arity else Data(expr, ())
         return (yield from self._composed(step))
 
-    def _composed(self, step: Step) -> Steps:
+    def _composed(self, step: EvaluationStep) -> Steps:
         expr, scope, tail = step.expr, step.scope, step.tail
         match expr:
             case relay.Tuple():
                 return (yield from self._all(expr.fields, scope))
             case relay.Item():
-                fields = yield Step(expr.value, scope)
+                fields = yield EvaluationStep(expr.value, scope)
                 if not isinstance(fields, tuple) or not 0 <= expr.index < len(fields):
                     raise _unsupported(f"item {expr.index} of what has none")
                 return fields[expr.index]
@@ -193,22 +193,22 @@ class Evaluator:
             case relay.If():
                 return (yield from self._branch(expr, scope, tail))
             case relay.Match():
-                value = yield Step(expr.value, scope)
+                value = yield EvaluationStep(expr.value, scope)
                 for clause in expr.clauses:
                     bound = _matched(clause.pattern, value)
                     if bound is not None:
                         scope.bind(bound)
-                        return (yield Step(clause.body, scope, tail))
+                        return (yield EvaluationStep(clause.body, scope, tail))
                 raise _unsupported("a match none of whose clauses matches")
             case relay.NewReference():
-                return Cell((yield Step(expr.value, scope)), self._depth)
+                return ReferenceCell((yield EvaluationStep(expr.value, scope)), self._depth)
             case relay.ReadReference():
-                return self._cell((yield Step(expr.reference, scope))).value
+                return self._cell((yield EvaluationStep(expr.reference, scope))).value
             case relay.WriteReference():
-                cell = self._cell((yield Step(expr.reference, scope)))
+                cell = self._cell((yield EvaluationStep(expr.reference, scope)))
                 if cell.branches != self._depth:
                     raise _unsupported("a reference that is written where only the data decide")
-                cell.value = yield Step(expr.value, scope)
+                cell.value = yield EvaluationStep(expr.value, scope)
                 return ()
             case relay.Call():
                 return (yield from self._call(expr, scope, tail))
@@ -222,16 +222,16 @@ class Evaluator:
     def _all(self, exprs: tuple[relay.Expr, ...], scope: Scope) -> Steps:
         values = []
         for expr in exprs:
-            values.append((yield Step(expr, scope)))
+            values.append((yield EvaluationStep(expr, scope)))
         return tuple(values)
 
     def _let(self, expr: relay.Let, scope: Scope, tail: Tail | None) -> Steps:
         # No other expression of the scope has this variable: it needs no scope of its own.
-        scope.bind({id(expr.variable): (yield Step(expr.value, scope))})
-        return (yield Step(expr.body, scope, tail))
+        scope.bind({id(expr.variable): (yield EvaluationStep(expr.value, scope))})
+        return (yield EvaluationStep(expr.body, scope, tail))
 
     def _call(self, expr: relay.Call, scope: Scope, tail: Tail | None) -> Steps:
-        callee = yield Step(expr.callee, scope)
+        callee = yield EvaluationStep(expr.callee, scope)
         arguments = yield from self._all(expr.arguments, scope)
         if isinstance(callee, relay.Operator):
             return self._operator(callee.name, arguments, expr)
@@ -251,7 +251,7 @@ class Evaluator:
             raise CallsItself(function)
         self._active.append(_Active(function, self._depth))
         try:
-            return (yield Step(function.body, _entered(callee, arguments)))
+            return (yield EvaluationStep(function.body, _entered(callee, arguments)))
         except CallsItself as found:
             if found.function is not function or len(calls) > 0:
                 raise
@@ -282,10 +282,10 @@ class Evaluator:
         return made
 
     def _branch(self, expr: relay.If, scope: Scope, tail: Tail | None) -> Steps:
-        condition = yield Step(expr.condition, scope)
+        condition = yield EvaluationStep(expr.condition, scope)
         if isinstance(condition, GenericConst):
             chosen = expr.then if np.all(condition.value.numpy()) else expr.otherwise
-            return (yield Step(chosen, scope, tail))
+            return (yield EvaluationStep(chosen, scope, tail))
         if not isinstance(condition, relax.Var) or condition.ty != relax.TensorType((), "bool"):
             raise _unsupported("a condition that is no truth value")
         sides: list[tuple[Any, Value]] = []
@@ -293,7 +293,7 @@ class Evaluator:
             self.builder._begin_binding_block()
             self._branches.append(side)
             try:
-                value = yield Step(side, Scope(scope), tail)
+                value = yield EvaluationStep(side, Scope(scope), tail)
             except BaseException:
                 self.builder._end_block()
                 raise
@@ -328,8 +328,8 @@ class Evaluator:
             )
         return function
 
-    def _cell(self, value: Value) -> Cell:
-        if not isinstance(value, Cell):
+    def _cell(self, value: Value) -> ReferenceCell:
+        if not isinstance(value, ReferenceCell):
             raise _unsupported("a reference that is none")
         return value
 

@@ -14,7 +14,7 @@ from tvm_tile.frontend.relay.attributes import (
     known_attributes,
     plain,
 )
-from tvm_tile.frontend.relay.json_graph import Graph, Node
+from tvm_tile.frontend.relay.json_graph import Graph, JsonNode
 from tvm_tile.frontend.relay.program import Attribute, Constant, Expr
 
 _STRINGS = ("str", "runtime.String")
@@ -49,7 +49,7 @@ def described(value: Any) -> str:
     return value.type_key if isinstance(value, Other | Attributes) else type(value).__name__
 
 
-def referring_fields(graph: Graph, node: Node) -> list[str]:
+def referring_fields(graph: Graph, node: JsonNode) -> list[str]:
     """The fields of attributes that have numbers of nodes, rather than values."""
     kinds = field_kinds(node.type_key) or {}
     plain_kinds = _STRINGS + _VALUES
@@ -64,7 +64,7 @@ def referring_fields(graph: Graph, node: Node) -> list[str]:
     ]
 
 
-def attributes_of(graph: Graph, node: Node, values: Sequence[Any]) -> Attributes | Other:
+def attributes_of(graph: Graph, node: JsonNode, values: Sequence[Any]) -> Attributes | Other:
     """The attributes that a node is, given what the nodes are that it refers to.
 
     Raises:

@@ -38,7 +38,7 @@ _RENAMED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """One object.
 
     Attributes:
@@ -92,7 +92,7 @@ class Graph:
         version = attributes.get("tvm_version") if isinstance(attributes, dict) else None
         self.version = version if isinstance(version, str) else ""
 
-    def node(self, index: int) -> Node:
+    def node(self, index: int) -> JsonNode:
         """The node with a number.
 
         Raises:
@@ -114,7 +114,7 @@ class Graph:
         if not well_formed:
             raise ValueError(f"node {index} is not formed as nodes are")
         type_key = _RENAMED.get(raw["type_key"], raw["type_key"])
-        return Node(index, type_key, fields, data, keys, _text(raw))
+        return JsonNode(index, type_key, fields, data, keys, _text(raw))
 
     def string(self, text: str) -> str:
         """What a field means that is a string: before TVM 0.8 often itself, later a node."""
@@ -143,8 +143,8 @@ class Graph:
 
     def evaluated(
         self,
-        references: Callable[[Node], Sequence[int]],
-        make: Callable[[Node, Sequence[Any]], Any],
+        references: Callable[[JsonNode], Sequence[int]],
+        make: Callable[[JsonNode, Sequence[Any]], Any],
     ) -> Any:
         """What ``make`` makes of the root, given what it made of the nodes that a node refers to.
 
@@ -154,7 +154,7 @@ class Graph:
             ValueError: a node refers to itself, however indirectly.
         """
         made: dict[int, Any] = {}
-        opened: dict[int, tuple[Node, Sequence[int]]] = {}
+        opened: dict[int, tuple[JsonNode, Sequence[int]]] = {}
         pending = [self._root]
         while pending:
             index = pending[-1]

@@ -18,7 +18,7 @@ from tvm_tile.frontend.relay.json_attributes import (
     parts,
     referring_fields,
 )
-from tvm_tile.frontend.relay.json_graph import Graph, Node
+from tvm_tile.frontend.relay.json_graph import Graph, JsonNode
 from tvm_tile.frontend.relay.program import (
     AnyPattern,
     Call,
@@ -82,7 +82,7 @@ class Nodes:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def references(self, node: Node) -> Sequence[int]:
+    def references(self, node: JsonNode) -> Sequence[int]:
         """Numbers of the nodes that one's meaning depends on."""
         if node.type_key in ("Array", "Map"):
             return node.data
@@ -91,7 +91,7 @@ class Nodes:
             return [node.reference(field) for field in rule.references]
         return [node.reference(field) for field in referring_fields(self._graph, node)]
 
-    def make(self, node: Node, values: Sequence[Any]) -> Any:
+    def make(self, node: JsonNode, values: Sequence[Any]) -> Any:
         """What a node means, given what the nodes mean that it depends on.
 
         Raises:
@@ -109,7 +109,7 @@ class Nodes:
         return attributes_of(self._graph, node, values)
 
 
-def _pairs(node: Node, values: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
+def _pairs(node: JsonNode, values: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
     if node.keys or not values:
         return tuple(zip(node.keys, values, strict=True))
     return tuple(zip(values[::2], values[1::2], strict=True))
@@ -141,7 +141,7 @@ def _patterns(value: Any) -> tuple[Pattern, ...]:
     return tuple(_pattern(item) for item in _checked(value, tuple, "a list of patterns"))
 
 
-def _call(graph: Graph, node: Node, callee: Any, arguments: Any, attrs: Any, span: Any) -> Expr:
+def _call(graph: Graph, node: JsonNode, callee: Any, arguments: Any, attrs: Any, span: Any) -> Expr:
     target = _expression(callee)
     operands = _expressions(arguments)
     place = span if isinstance(span, str) else ""
@@ -154,7 +154,7 @@ def _call(graph: Graph, node: Node, callee: Any, arguments: Any, attrs: Any, spa
     return Call(target, operands, call_attributes(target.name, attrs), place)
 
 
-def _function(graph: Graph, node: Node, parameters: Any, body: Any, attrs: Any) -> Function:
+def _function(graph: Graph, node: JsonNode, parameters: Any, body: Any, attrs: Any) -> Function:
     variables = _checked(parameters, tuple, "the parameters of a function")
     return Function(
         tuple(_checked(variable, Local, "a parameter") for variable in variables),
@@ -163,14 +163,14 @@ def _function(graph: Graph, node: Node, parameters: Any, body: Any, attrs: Any) 
     )
 
 
-def _local(graph: Graph, node: Node, identity: Any, annotation: Any, inferred: Any) -> Local:
+def _local(graph: Graph, node: JsonNode, identity: Any, annotation: Any, inferred: Any) -> Local:
     known = [item for item in (annotation, inferred) if isinstance(item, _TYPES)]
     # TVM 0.6 has the name here as well as in a node of its own.
     name = identity if isinstance(identity, str) else graph.string(node.fields.get("name_hint", ""))
     return Local(name, known[0] if known else None)
 
 
-def _tensor_type(graph: Graph, node: Node, shape: Any) -> TensorType:
+def _tensor_type(graph: Graph, node: JsonNode, shape: Any) -> TensorType:
     extents = []
     for extent in _checked(shape, tuple, "a shape"):
         # What is neither a number nor `?` is an expression of open extents.
@@ -180,7 +180,7 @@ def _tensor_type(graph: Graph, node: Node, shape: Any) -> TensorType:
     return TensorType(tuple(extents), element_type(node.fields.get("dtype", "")))
 
 
-def _tuple_type(graph: Graph, node: Node, fields: Any) -> Type:
+def _tuple_type(graph: Graph, node: JsonNode, fields: Any) -> Type:
     inner = _checked(fields, tuple, "a list of types")
     if not all(isinstance(item, _TYPES) for item in inner):
         return OtherType("a tuple of unknown types")
@@ -190,43 +190,43 @@ def _tuple_type(graph: Graph, node: Node, fields: Any) -> Type:
     return found
 
 
-def _let(graph: Graph, node: Node, variable: Any, value: Any, body: Any) -> Let:
+def _let(graph: Graph, node: JsonNode, variable: Any, value: Any, body: Any) -> Let:
     return Let(_checked(variable, Local, "a variable"), _expression(value), _expression(body))
 
 
-def _match(graph: Graph, node: Node, value: Any, clauses: Any) -> Match:
+def _match(graph: Graph, node: JsonNode, value: Any, clauses: Any) -> Match:
     items = _checked(clauses, tuple, "a list of clauses")
     return Match(_expression(value), tuple(_checked(item, Clause, "a clause") for item in items))
 
 
-def _constructor(graph: Graph, node: Node, inputs: Any) -> Constructor:
+def _constructor(graph: Graph, node: JsonNode, inputs: Any) -> Constructor:
     return Constructor(_named_by(graph, node), len(_checked(inputs, tuple, "a list of types")))
 
 
-def _named_by(graph: Graph, node: Node) -> str:
+def _named_by(graph: Graph, node: JsonNode) -> str:
     return graph.string(node.fields.get("name_hint", ""))
 
 
-def _place(graph: Graph, node: Node, source: Any) -> str:
+def _place(graph: Graph, node: JsonNode, source: Any) -> str:
     line, column = node.fields.get("line", "0"), node.fields.get("column", "0")
     name = source if isinstance(source, str) else ""
     return name if line == "0" else f"{name}:{line}:{column}"
 
 
-def _int(graph: Graph, node: Node) -> int:
+def _int(graph: Graph, node: JsonNode) -> int:
     number = integer(node.fields.get("value", ""))
     return number != 0 if node.fields.get("dtype") in ("bool", "uint1") else number
 
 
-def _text(graph: Graph, node: Node) -> str:
+def _text(graph: Graph, node: JsonNode) -> str:
     return node.text
 
 
-def _nothing(graph: Graph, node: Node) -> None:
+def _nothing(graph: Graph, node: JsonNode) -> None:
     return None
 
 
-def _other_type(graph: Graph, node: Node) -> OtherType:
+def _other_type(graph: Graph, node: JsonNode) -> OtherType:
     return OtherType(node.type_key)
 
 

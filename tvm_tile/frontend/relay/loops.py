@@ -18,9 +18,9 @@ from tvm_tile.frontend.loops import called, is_same_type, repeat_while, written
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.environment import (
     Again,
-    Cell,
     Closure,
     Data,
+    ReferenceCell,
     Scope,
     Value,
     flattened,
@@ -150,7 +150,7 @@ def _variables(value: Any, seen: set[int]) -> list[Any]:
             parts = [value.scope.value_of(free) for free in free_variables(value.function)]
         case Data():
             parts = value.fields
-        case Cell():
+        case ReferenceCell():
             parts = [value.value]
         case _:
             return [value] if isinstance(value, relax.Var) else []
@@ -174,8 +174,8 @@ def _with(value: Value, replaced: Mapping[Any, Any], made: dict[int, Closure]) -
             return made[id(value)]
         case Data():
             return Data(value.constructor, _with(value.fields, replaced, made))
-        case Cell():
-            return Cell(_with(value.value, replaced, made), value.branches)
+        case ReferenceCell():
+            return ReferenceCell(_with(value.value, replaced, made), value.branches)
         case _:
             return replaced.get(value, value) if isinstance(value, relax.Var) else value
 

@@ -13,7 +13,7 @@ from tvm_tile.frontend.relay.json_nodes import Nodes
 from tvm_tile.frontend.relay.program import Constructor, Function, Program
 from tvm_tile.frontend.relay.text_expressions import Expressions
 from tvm_tile.frontend.relay.text_values import MissingMetadata, Values
-from tvm_tile.frontend.relay.tokens import Kind, Tokens
+from tvm_tile.frontend.relay.tokens import TokenKind, Tokens
 
 _VERSION = re.compile(r'\s*#\[version\s*=\s*"([^"]*)"\]')
 _METADATA = re.compile(r"^#\[metadata\]", re.MULTILINE)
@@ -93,10 +93,10 @@ class _Module:
         tokens, functions = self._tokens, dict[str, Function]()
         if not tokens.at("def", "type", "extern"):
             return Program({"main": self._alone()})
-        while tokens.kind is not Kind.END:
+        while tokens.kind is not TokenKind.END:
             if tokens.accept("def"):
                 start = tokens.start
-                name = tokens.take(Kind.GLOBAL, "the name of a function")[1:]
+                name = tokens.take(TokenKind.GLOBAL, "the name of a function")[1:]
                 if name in functions:
                     tokens.fail(f"@{name} is defined twice", start)
                 functions[name] = self._definition()
@@ -120,7 +120,7 @@ class _Module:
 
     def _alone(self) -> Function:
         body = self._expressions.definition_body()
-        if self._tokens.kind is not Kind.END:
+        if self._tokens.kind is not TokenKind.END:
             self._tokens.fail(f"{self._tokens.described()} after the end of the expression")
         if isinstance(body, Function):
             return body
@@ -133,7 +133,7 @@ class _Module:
             return
         while not tokens.accept("}"):
             start = tokens.start
-            name = tokens.take(Kind.NAME, "a constructor")
+            name = tokens.take(TokenKind.NAME, "a constructor")
             if name in self._constructors:
                 tokens.fail(f"the constructor {name} is defined twice", start)
             arity = len(self._values.types(")")) if tokens.accept("(") else 0

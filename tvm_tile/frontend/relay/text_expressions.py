@@ -41,7 +41,7 @@ from tvm_tile.frontend.relay.program import (
 )
 from tvm_tile.frontend.relay.scopes import Scopes
 from tvm_tile.frontend.relay.text_values import Values, scalar
-from tvm_tile.frontend.relay.tokens import Kind, Tokens
+from tvm_tile.frontend.relay.tokens import TokenKind, Tokens
 
 # Of those that stand between their operands: the operator, and how tightly it binds. All group
 # from the left.
@@ -114,7 +114,7 @@ class Expressions:
         outer = self._scopes.mark()
         bindings: list[tuple[Local, Expr]] = []
         while True:
-            if tokens.kind is Kind.GRAPH and tokens.names_a_value():
+            if tokens.kind is TokenKind.GRAPH and tokens.names_a_value():
                 name = tokens.advance()
                 tokens.expect("=")
                 self._scopes.number(name, self._binary())
@@ -145,7 +145,7 @@ class Expressions:
         return variable, value
 
     def _variable(self) -> Local:
-        name = self._tokens.take(Kind.LOCAL, "a variable")[1:]
+        name = self._tokens.take(TokenKind.LOCAL, "a variable")[1:]
         return Local(name, self._values.optional_type())
 
     def _block(self) -> Expr:
@@ -171,7 +171,7 @@ class Expressions:
         tokens, start = self._tokens, self._tokens.start
         value = self._atom()
         while True:
-            if tokens.kind is Kind.ITEM:
+            if tokens.kind is TokenKind.ITEM:
                 value = Item(value, self._checked(integer, tokens.text[1:], tokens.start))
                 tokens.advance()
             elif tokens.accept("("):
@@ -185,7 +185,7 @@ class Expressions:
         arguments: list[Expr] = []
         attributes: dict[str, Attribute] = {}
         while not tokens.accept(")"):
-            if tokens.kind is Kind.NAME and tokens.names_a_value():
+            if tokens.kind is TokenKind.NAME and tokens.names_a_value():
                 attributes = self._values.attributes()
                 if isinstance(callee, Operator):
                     refuse = partial(refuse_unknown, callee.name)
@@ -216,26 +216,26 @@ class Expressions:
 
     def _atom(self) -> Expr:
         tokens, start = self._tokens, self._tokens.start
-        if tokens.kind is Kind.NUMBER:
+        if tokens.kind is TokenKind.NUMBER:
             return Constant(self._checked(scalar, tokens.advance(), start))
-        if tokens.kind in (Kind.GRAPH, Kind.LOCAL):
+        if tokens.kind in (TokenKind.GRAPH, TokenKind.LOCAL):
             return self._bound()
-        if tokens.kind is Kind.GLOBAL:
+        if tokens.kind is TokenKind.GLOBAL:
             name = tokens.advance()[1:]
             self.called.setdefault(name, start)
             return Global(name)
         if tokens.accept("("):
             return self._parenthesis()
         name = tokens.text
-        if tokens.kind is Kind.NAME and name in self._keywords:
+        if tokens.kind is TokenKind.NAME and name in self._keywords:
             return self._keywords[name]()
-        tokens.take(Kind.NAME, "an expression")
+        tokens.take(TokenKind.NAME, "an expression")
         return self._constructors.get(name) or Operator(name)
 
     def _bound(self) -> Expr:
         """What a variable or a number stands for."""
         tokens = self._tokens
-        if tokens.kind is Kind.GRAPH:
+        if tokens.kind is TokenKind.GRAPH:
             value = self._scopes.numbered(tokens.text)
         else:
             value = self._scopes.variable(tokens.text[1:])
@@ -281,7 +281,7 @@ class Expressions:
         parameters: list[Local] = []
         attributes: dict[str, Attribute] = {}
         while not tokens.accept(")"):
-            if tokens.kind is Kind.NAME and tokens.names_a_value():
+            if tokens.kind is TokenKind.NAME and tokens.names_a_value():
                 attributes = self._values.attributes(lenient_attribute)
             else:
                 parameters.append(self._variable())
@@ -325,13 +325,13 @@ class Expressions:
         tokens, start = self._tokens, self._tokens.start
         if tokens.accept("_"):
             return AnyPattern()
-        if tokens.kind is Kind.LOCAL:
+        if tokens.kind is TokenKind.LOCAL:
             variable = self._variable()
             self._scopes.bind(variable)
             return LocalPattern(variable)
         if tokens.accept("("):
             return TuplePattern(self._patterns())
-        name = tokens.take(Kind.NAME, "a pattern")
+        name = tokens.take(TokenKind.NAME, "a pattern")
         if name not in self._constructors:
             tokens.fail(f"no data type has the constructor {name[:40]}", start)
         constructor = self._constructors[name]

@@ -18,7 +18,7 @@ from tvm_tile.frontend.relay.program import (
     TupleType,
     Type,
 )
-from tvm_tile.frontend.relay.tokens import Kind, Tokens
+from tvm_tile.frontend.relay.tokens import TokenKind, Tokens
 
 _NUMBER = re.compile(r"(-*)(inf|nan|\d+(?:\.\d*)?(?:e[+-]?\d+)?)(?:([fiu])(\d*))?", re.ASCII)
 _WIDTHS = ("8", "16", "32", "64")
@@ -49,7 +49,7 @@ class Values:
         if tokens.at("meta"):
             return OtherType(described(self.meta()))
         start = tokens.start
-        name = tokens.take(Kind.NAME, "a type")
+        name = tokens.take(TokenKind.NAME, "a type")
         if name == "_":
             return None
         if name == "Tensor":
@@ -102,7 +102,7 @@ class Values:
                 tokens.expect(",")
         tokens.expect(",")
         start = tokens.start
-        name = tokens.take(Kind.NAME, "an element type")
+        name = tokens.take(TokenKind.NAME, "an element type")
         tokens.expect("]")
         try:
             return TensorType(tuple(extents), element_type(name))
@@ -124,7 +124,7 @@ class Values:
 
     def _number(self) -> int | float:
         start = self._tokens.start
-        text = self._tokens.take(Kind.NUMBER, "a number")
+        text = self._tokens.take(TokenKind.NUMBER, "a number")
         try:
             return _parsed(text)[0]
         except ValueError as error:
@@ -135,7 +135,7 @@ class Values:
         tokens, start = self._tokens, self._tokens.start
         tokens.expect("meta")
         tokens.expect("[")
-        type_key = tokens.take(Kind.NAME, "a class of objects")
+        type_key = tokens.take(TokenKind.NAME, "a class of objects")
         tokens.expect("]")
         tokens.expect("[")
         index = self._number()
@@ -156,7 +156,7 @@ class Values:
             of_objects: makes the value of an attribute that is an object of the metadata.
         """
         found: dict[str, Attribute] = {}
-        while self._tokens.kind is Kind.NAME and self._tokens.names_a_value():
+        while self._tokens.kind is TokenKind.NAME and self._tokens.names_a_value():
             start = self._tokens.start
             name = self._tokens.advance()
             self._tokens.expect("=")
@@ -169,9 +169,9 @@ class Values:
 
     def _value(self, of_objects: Callable[[Any], Attribute]) -> Attribute:
         tokens = self._tokens
-        if tokens.kind is Kind.NUMBER:
+        if tokens.kind is TokenKind.NUMBER:
             return self._number()
-        if tokens.kind is Kind.STRING:
+        if tokens.kind is TokenKind.STRING:
             return tokens.advance()[1:-1]
         if tokens.at(*_TRUTH):
             return _TRUTH[tokens.advance()]

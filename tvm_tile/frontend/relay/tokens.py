@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import NoReturn
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is."""
 
     GRAPH = auto()  # %12
@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_KINDS = {kind.name: kind for kind in Kind}
+_KINDS = {kind.name: kind for kind in TokenKind}
 _SPACE = re.compile(r"(?:\s+|//[^\n]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/)*")
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 _EQUALS = re.compile(r"\s*=(?![=>])")
@@ -60,7 +60,7 @@ class Tokens:
     def __init__(self, text: str, end: int) -> None:
         self._text, self._end = text, end
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
-        self.kind, self.text, self.start, self._stop = Kind.END, "", 0, 0
+        self.kind, self.text, self.start, self._stop = TokenKind.END, "", 0, 0
         self.advance()
 
     def advance(self) -> str:
@@ -76,7 +76,7 @@ class Tokens:
 
     def at(self, *texts: str) -> bool:
         """Whether the token is one of these names or signs."""
-        return self.text in texts and self.kind in (Kind.NAME, Kind.SIGN)
+        return self.text in texts and self.kind in (TokenKind.NAME, TokenKind.SIGN)
 
     def accept(self, text: str) -> bool:
         """Pass a name or sign if it is there."""
@@ -90,7 +90,7 @@ class Tokens:
         if not self.accept(text):
             self.fail(f"{text!r} is expected, and {self.described()} is there")
 
-    def take(self, kind: Kind, meaning: str) -> str:
+    def take(self, kind: TokenKind, meaning: str) -> str:
         """Pass a token that must be of a kind; returns its text."""
         if self.kind is not kind:
             self.fail(f"{meaning} is expected, and {self.described()} is there")
@@ -98,7 +98,7 @@ class Tokens:
 
     def names_a_value(self) -> bool:
         """Whether this is the name, or the number of a binding, in ``name=value``."""
-        is_name = self.kind in (Kind.NAME, Kind.GRAPH)
+        is_name = self.kind in (TokenKind.NAME, TokenKind.GRAPH)
         return is_name and _EQUALS.match(self._text, self._stop) is not None
 
     def begins(self, text: str) -> bool:
@@ -107,7 +107,7 @@ class Tokens:
 
     def described(self) -> str:
         """The token, for messages."""
-        return repr(self.text[:40]) if self.kind is not Kind.END else "the end"
+        return repr(self.text[:40]) if self.kind is not TokenKind.END else "the end"
 
     def place(self, start: int) -> str:
         """The line and the column of a character, for messages."""
@@ -121,7 +121,7 @@ class Tokens:
     def _move(self, start: int) -> None:
         start = self._after_space(start)
         self.start = self._stop = start
-        self.kind, self.text = Kind.END, ""
+        self.kind, self.text = TokenKind.END, ""
         if start >= self._end:
             return
         match = _TOKEN.match(self._text, start, self._end)

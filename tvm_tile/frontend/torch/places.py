@@ -16,7 +16,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ViewStep:
     """An operator that makes a view of a tensor.
 
     Attributes:
@@ -54,7 +54,7 @@ class Places:
         ]
 
 
-def view_of(shape: Sequence[int], steps: Sequence[Step]) -> torch.Tensor | None:
+def view_of(shape: Sequence[int], steps: Sequence[ViewStep]) -> torch.Tensor | None:
     """A view, without data, of a dense tensor; none where these steps make none of it."""
     tensor = torch.empty(tuple(shape), device="meta")
     try:

@@ -33,7 +33,7 @@ from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import WEIGHTS
 from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.operators import CONVERTERS
-from tvm_tile.frontend.torch.operators.higher_order import HIGHER_ORDER, Traced
+from tvm_tile.frontend.torch.operators.higher_order import HIGHER_ORDER, TracedFunction
 from tvm_tile.frontend.torch.refused import Refused, why_unknown
 from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update
@@ -252,7 +252,7 @@ class _Writer:
         else:
             self.values[node] = tuple(made)
 
-    def _traced(self, module: fx.GraphModule, names: NodeNames) -> Traced:
+    def _traced(self, module: fx.GraphModule, names: NodeNames) -> TracedFunction:
         """A function that an operator is given, and the names in it."""
         graph = module.graph
 
@@ -269,7 +269,7 @@ class _Writer:
 
         graphs = [part.graph for part in module.modules() if isinstance(part, fx.GraphModule)]
         operators = [node for part in graphs for node in part.nodes if node.op == "call_function"]
-        return Traced(write, len(operators))
+        return TracedFunction(write, len(operators))
 
     def _converter(self, node: fx.Node) -> Converter:
         converter = CONVERTERS.get(node.target)

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from tvm_tile.frontend.torch.convert import given_arguments
-from tvm_tile.frontend.torch.places import Places, Step, is_same_view, places_of, view_of
+from tvm_tile.frontend.torch.places import Places, ViewStep, is_same_view, places_of, view_of
 
 Indices = tuple[fx.Node | None, ...]
 
@@ -78,7 +78,7 @@ class _Put:
 
     base: fx.Node
     value: fx.Node
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ViewStep, ...] = ()
     indices: Indices = ()
 
 
@@ -88,7 +88,7 @@ def _put(node: fx.Node) -> _Put | None:
     if node.target in _SCATTERS:
         arguments = given_arguments(node)
         base, value = arguments.pop("self"), arguments.pop("src")
-        step = Step(_SCATTERS[node.target], tuple(arguments.items()))
+        step = ViewStep(_SCATTERS[node.target], tuple(arguments.items()))
         return _joined(_Put(base, value, (step,)), _put(value))
     if node.target is _ATEN.index_put.default:
         return _put_at_indices(node)
@@ -127,7 +127,7 @@ def _turned_back(node: fx.Node) -> _Put | None:
     if inner is None:
         return None
     base = inner.base
-    steps: tuple[Step, ...] = (_step(node),)
+    steps: tuple[ViewStep, ...] = (_step(node),)
     while base.target in _VIEWS:
         steps = (_step(base), *steps)
         base = base.args[0]
@@ -137,9 +137,9 @@ def _turned_back(node: fx.Node) -> _Put | None:
     return None
 
 
-def _steps_between(base: fx.Node, view: fx.Node) -> tuple[Step, ...] | None:
+def _steps_between(base: fx.Node, view: fx.Node) -> tuple[ViewStep, ...] | None:
     """The views that lead from one node to another; none where no views do."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ViewStep, ...] = ()
     while view is not base:
         if view.target not in _VIEWS:
             return None
@@ -148,10 +148,10 @@ def _steps_between(base: fx.Node, view: fx.Node) -> tuple[Step, ...] | None:
     return steps
 
 
-def _step(node: fx.Node) -> Step:
+def _step(node: fx.Node) -> ViewStep:
     arguments = given_arguments(node)
     del arguments["self"]
-    return Step(node.target, tuple(arguments.items()))
+    return ViewStep(node.target, tuple(arguments.items()))
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:

@@ -12,9 +12,9 @@ from tvm import te, tirx, topi
 from tvm.relax import op
 
 from tvm_tile.frontend.ops.sampling import (
-    Axis,
     Filter,
-    Padding,
+    PaddingMode,
+    SampledAxis,
     grid_sample,
     weighted_neighbours,
 )
@@ -60,7 +60,7 @@ def _grid_sample(call: OperatorCall) -> Value:
     attributes = call.attributes
     require_exact(call, x)
     kind = Filter(str(attributes["method"]).removeprefix("bi"))
-    padding, layout = Padding(str(attributes["padding_mode"])), str(attributes["layout"])
+    padding, layout = PaddingMode(str(attributes["padding_mode"])), str(attributes["layout"])
     if layout not in ("NCHW", "NCDHW"):
         raise NotImplementedError(f"layout {layout}")
     points = permuted(call, grid, [0, *range(2, len(layout)), 1])
@@ -78,7 +78,7 @@ def _crop_and_resize(call: OperatorCall) -> Value:
     if method not in ("bilinear", "nearest_neighbor") or not is_float(out):
         raise NotImplementedError(f"{method} interpolation to {out}")
     data = cast(call, relayout(call, x, layout, "NCHW"), dtype_of(boxes))
-    axes = [Axis(extent) for extent in shape_of(data)[2:]]
+    axes = [SampledAxis(extent) for extent in shape_of(data)[2:]]
     outside = tirx.const(float(attributes["extrapolation_value"]), dtype_of(boxes))
 
     def loops(data: te.Tensor, boxes: te.Tensor, indices: te.Tensor) -> te.Tensor:

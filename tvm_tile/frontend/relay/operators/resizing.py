@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tvm.relax import op
 
-from tvm_tile.frontend.ops.resizing import Axis, Interpolation, interpolated
+from tvm_tile.frontend.ops.resizing import Interpolation, ResizedAxis, interpolated
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.layouts import Layout, spatial_axes
 from tvm_tile.frontend.relay.values import cast, dtype_of, is_float, shape_of
@@ -65,7 +65,7 @@ def _resized(
                 x = call.emit(op.repeat(x, size // shape[axis], axis))
     shape = shape_of(x)
     each = [
-        Axis(axis, shape[axis], int(size), size / shape[axis], start, end)
+        ResizedAxis(axis, shape[axis], int(size), size / shape[axis], start, end)
         for axis, size, start, end in zip(
             axes, sizes, regions[: len(axes)], regions[len(axes) :], strict=True
         )

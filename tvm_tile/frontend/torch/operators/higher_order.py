@@ -31,7 +31,7 @@ Arguments = Sequence[Any]  # Relax values, and Python's numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedFunction:
     """A function that PyTorch has traced.
 
     Attributes:
@@ -51,14 +51,14 @@ def _cond(
     builder: relax.BlockBuilder,
     name: str,
     condition: relax.Expr,
-    then: Traced,
-    otherwise: Traced,
+    then: TracedFunction,
+    otherwise: TracedFunction,
     operands: Arguments,
 ) -> Values:
     """A function for each branch, and which of them is called."""
     tensors, whole = _apart(operands)
 
-    def side(graph: Traced, label: str) -> Callable[[], relax.Call]:
+    def side(graph: TracedFunction, label: str) -> Callable[[], relax.Call]:
         function = written(builder, f"{name}_{label}", tensors, lambda own: graph(*whole(own)))
         return lambda: relax.Call(function, tensors)
 
@@ -69,8 +69,8 @@ def _cond(
 def _while_loop(
     builder: relax.BlockBuilder,
     name: str,
-    condition: Traced,
-    body: Traced,
+    condition: TracedFunction,
+    body: TracedFunction,
     carried: Arguments,
     additional: Arguments = (),
 ) -> Values:
@@ -101,7 +101,7 @@ def _while_loop(
 def _scan(
     builder: relax.BlockBuilder,
     name: str,
-    combine: Traced,
+    combine: TracedFunction,
     init: Arguments,
     xs: Arguments,
     additional: Arguments = (),
@@ -120,7 +120,11 @@ def _scan(
 
 
 def _map(
-    builder: relax.BlockBuilder, name: str, function: Traced, xs: Arguments, others: Arguments
+    builder: relax.BlockBuilder,
+    name: str,
+    function: TracedFunction,
+    xs: Arguments,
+    others: Arguments,
 ) -> Values:
     return _scan(builder, name, function, [], xs, others)
 
@@ -128,7 +132,7 @@ def _map(
 def _associative_scan(
     builder: relax.BlockBuilder,
     name: str,
-    combine: Traced,
+    combine: TracedFunction,
     xs: Arguments,
     additional: Arguments = (),
 ) -> Values:
@@ -179,7 +183,11 @@ def _scalar(builder: relax.BlockBuilder, condition: Any) -> relax.Expr:
 
 
 def _invoke(
-    builder: relax.BlockBuilder, name: str, function: Traced, identifier: str, *operands: Any
+    builder: relax.BlockBuilder,
+    name: str,
+    function: TracedFunction,
+    identifier: str,
+    *operands: Any,
 ) -> Values:
     return function(*operands)
 

@@ -8,7 +8,7 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.ops import pooling
-from tvm_tile.frontend.ops.windows import Parts, Windows
+from tvm_tile.frontend.ops.windows import AdaptiveParts, Windows
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, shape_of
 
@@ -78,7 +78,7 @@ def _adaptive_max_pool(
     emit: Emit, x: relax.Expr, output_size: Sequence[int]
 ) -> tuple[relax.Expr, relax.Expr]:
     extents = shape_of(x)[-len(output_size) :]
-    parts = [Parts(*pair) for pair in zip(extents, output_size, strict=True)]
+    parts = [AdaptiveParts(*pair) for pair in zip(extents, output_size, strict=True)]
     return pooling.largest_with_places(emit.builder, x, parts)
 
 

@@ -9,7 +9,7 @@ import torch
 from tvm import relax
 
 from tvm_tile.frontend.ops.resampling import resampled
-from tvm_tile.frontend.ops.sampling import Filter, Padding, grid_sample
+from tvm_tile.frontend.ops.sampling import Filter, PaddingMode, grid_sample
 from tvm_tile.frontend.torch.convert import Converter, Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
 from tvm_tile.frontend.torch.operators.taps import (
@@ -114,7 +114,7 @@ def _grid_sample(
     padding_mode: int,
     align_corners: bool,
 ) -> relax.Expr:
-    kind, padding = list(Filter)[interpolation_mode], list(Padding)[padding_mode]
+    kind, padding = list(Filter)[interpolation_mode], list(PaddingMode)[padding_mode]
     return grid_sample(emit.builder, input, grid, kind, padding, corners=align_corners)
 
 
