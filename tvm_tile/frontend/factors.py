@@ -52,7 +52,7 @@ class Factor:
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """Its zero point, if any, and its scales."""
+        """The zero point of the codes, if any, and their scales."""
         return (*(() if self.zero is None else (self.zero,)), *self.scales)
 
 

@@ -38,7 +38,7 @@ class Spreads(Protocol):
 
 
 class RecordedSpreads:
-    """Those of large results; the answers are kept."""
+    """Lets all large results be kept, and notes each answer."""
 
     def __init__(self) -> None:
         self.answers: list[bool] = []
@@ -50,7 +50,7 @@ class RecordedSpreads:
 
 
 class ReplayedSpreads:
-    """Those that did when the same model was imported with other extents."""
+    """Answers as when the same model was imported with other extents."""
 
     def __init__(self, answers: Sequence[bool]) -> None:
         self._left = iter(answers)

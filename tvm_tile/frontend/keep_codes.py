@@ -169,7 +169,7 @@ class _Bindings:
 
     @classmethod
     def of(cls, func: relax.Function) -> _Bindings:
-        """Those of a function, whatever branches they are in."""
+        """Find all bindings of a function, whatever branches they are in."""
         made: dict[Any, Any] = {}
         readers: dict[Any, list[Any]] = {}
 

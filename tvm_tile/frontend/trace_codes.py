@@ -41,7 +41,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """Extents of the tensor."""
         return (self.known.codes if isinstance(self.known, Traced) else self.known).shape
 
 

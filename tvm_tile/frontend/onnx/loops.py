@@ -167,7 +167,7 @@ class Loops:
         return made[0] if len(made) == 1 else relax.Tuple(made)
 
     def _batched_scan(self, node: Node) -> Value:
-        """Of each sequence in a batch by itself."""
+        """Scan each sequence of a batch by itself."""
         lengths, *given = node.inputs
         if lengths is not None:
             raise NotImplementedError("a Scan of sequences of several lengths")
@@ -205,7 +205,7 @@ class Loops:
         return scan(self.builder, "scan", count, values, iteration, operators=_operators(body))
 
     def _turned(self, tensor: Value, axis: int, is_backwards: int) -> Value:
-        """With the axis that is scanned in front, and its parts in the order of the scan."""
+        """Bring the scanned axis to the front, with its parts in the order of the scan."""
         rank = len(shape_of(tensor))
         axis = counted_axis(axis, rank)
         order = [axis, *(other for other in range(rank) if other != axis)]

@@ -23,7 +23,7 @@ class NodeNames:
 
     @classmethod
     def of(cls, model: onnx.ModelProto) -> NodeNames:
-        """Those of a model as the user has it."""
+        """Take the names from a model as the user has it."""
         return cls(
             {
                 output: node.name or node.output[0]

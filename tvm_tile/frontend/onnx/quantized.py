@@ -70,7 +70,7 @@ def convert_dynamic_quantize(node: Node) -> Value:
 
 
 def convert_quantized_matmul(node: Node) -> Value:
-    """QLinearMatMul."""
+    """Convert QLinearMatMul: codes are multiplied as integers, and sums scaled in float32."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = node.inputs
     rank = len(a.ty.shape)
     # Of the left factor one for each row, of the right one for each column.
@@ -84,7 +84,7 @@ def convert_quantized_matmul(node: Node) -> Value:
 
 
 def convert_matmul_integer(node: Node) -> Value:
-    """MatMulInteger."""
+    """Convert MatMulInteger: codes less their zero points, multiplied as integers."""
     a, b, a_zero, b_zero = (node.input(i) for i in range(4))
     if a_zero is not None and len(a_zero.ty.shape) == 1:
         a_zero = op.expand_dims(a_zero, -1)
@@ -92,7 +92,7 @@ def convert_matmul_integer(node: Node) -> Value:
 
 
 def convert_quantized_conv(node: Node) -> Value:
-    """QLinearConv."""
+    """Convert QLinearConv: codes are summed as integers, and sums scaled in float32."""
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias = (node.input(i) for i in range(9))
     rank = len(x.ty.shape)
     total = _integer_conv(node, x, x_zero, w, w_zero)
@@ -105,7 +105,7 @@ def convert_quantized_conv(node: Node) -> Value:
 
 
 def convert_conv_integer(node: Node) -> Value:
-    """ConvInteger."""
+    """Convert ConvInteger: a convolution of codes less their zero points, in integers."""
     x, w, x_zero, w_zero = (node.input(i) for i in range(4))
     return _integer_conv(node, x, x_zero, w, w_zero)
 

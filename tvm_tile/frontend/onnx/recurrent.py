@@ -180,7 +180,7 @@ def _unrolled(node: Node, d: int, rows: _Rows, state: Values) -> tuple[Value, Va
 
 
 def _looped(node: Node, d: int, rows: _Rows, state: Values) -> tuple[Value, Values]:
-    """The same by a loop."""
+    """One direction of a recurrent layer as a loop over its steps."""
     builder = rows.builder
 
     def turned(tensor: Value) -> Value:

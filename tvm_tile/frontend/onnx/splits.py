@@ -64,7 +64,7 @@ def _axis(node: Node) -> tuple[int, int]:
 
 
 def _equal_parts(node: Node, extent: int) -> list[int]:
-    """As many as the node has results; from opset 18 on the last one may be smaller."""
+    """Sizes of equal parts, one a result; from opset 18 on the last one may be smaller."""
     count = int(node.attrs.get("num_outputs", node.results))
     size = -(-extent // max(1, count))
     if node.opset < 18 and size * count != extent:

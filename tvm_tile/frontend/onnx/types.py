@@ -49,7 +49,7 @@ def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.Type
 
 
 def _vector_length(tensor: onnx.TypeProto.Tensor) -> int:
-    """Of a vector of integers its length, as far as it is known; 0 of any other tensor."""
+    """Length of a vector of integers, as far as it is known; 0 for any other tensor."""
     extents = static_extents(tensor)
     is_integer = tensor.elem_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
     return extents[0] if extents is not None and len(extents) == 1 and is_integer else 0

@@ -201,7 +201,7 @@ def _is_fixed(value: Any) -> bool:
 
 
 def _kind(node: fx.Node) -> Any:
-    """Equal for nodes that become the same."""
+    """A key that is equal for nodes that become the same."""
     arguments = map_arg((node.args, node.kwargs), lambda tensor: _signature(tensor.meta["val"]))
     return node.target, repr(arguments)
 

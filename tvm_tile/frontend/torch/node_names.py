@@ -39,7 +39,7 @@ class NodeNames:
 
     @classmethod
     def of(cls, program: ExportedProgram) -> NodeNames:
-        """Those of a program as the user has it."""
+        """Take the names from a program as the user has it."""
         signature = program.graph_signature
         kept = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         owners = {

@@ -128,9 +128,9 @@ OWN_DECOMPOSITIONS: dict[Any, Any] = {
 
 @contextmanager
 def own_decompositions() -> Iterator[None]:
-    """While it lasts, PyTorch takes these, too, for what it breaks down before it asks a table.
+    """A frame within which PyTorch uses our decompositions also where it asks no table.
 
-    That is what it has written in Python for gradients, with the faults of its decompositions.
+    It asks none for what it has written in Python for gradients, with the faults of its own.
     """
     former = {operator: dict(operator.py_kernels) for operator in _FOR_TRACING}
     try:

@@ -74,7 +74,7 @@ def update_of(node: fx.Node) -> Update | None:
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """As :class:`Update`, with the steps that make the view."""
+    """An :class:`Update` with the steps that make the view which is written."""
 
     base: fx.Node
     value: fx.Node

@@ -69,7 +69,7 @@ def _chain(place: fx.Node, value: fx.Node) -> dict[fx.Node, Update]:
 
 
 class _Reads:
-    """Who reads what, and when.
+    """The readers of each value, and the order in which they read.
 
     Attributes:
         order: each node's place among those that are needed.

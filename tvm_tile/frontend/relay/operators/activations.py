@@ -102,7 +102,7 @@ def _softmax(function: Callable[..., Value]) -> Converter:
 
 
 def _cross_entropy(call: OperatorCall) -> Value:
-    """Of predictions or of their logarithms, the mean over the rows."""
+    """Cross entropy of predictions or of their logarithms, the mean over the rows."""
     predictions, targets = call.arguments
     _require_float(predictions)
     if shape_of(predictions) != shape_of(targets) or len(shape_of(targets)) != 2:

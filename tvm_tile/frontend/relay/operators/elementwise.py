@@ -56,7 +56,7 @@ def _logarithm(call: OperatorCall) -> Value:
 
 
 def _rounding(function: Callable[[Value], Value]) -> Converter:
-    """Of integers, rounding makes nothing else."""
+    """A converter of a function that rounds; integers stay what they are."""
 
     def convert(call: OperatorCall) -> Value:
         (x,) = call.arguments

@@ -20,7 +20,7 @@ def _fixed_point_multiply(call: OperatorCall) -> Value:
 
 
 def _fixed_point_multiply_per_axis(call: OperatorCall) -> Value:
-    """The same with multipliers and shifts that lie along some axes."""
+    """Multiply in fixed point by multipliers and shifts that lie along some axes."""
     x, *given = call.arguments
     rank, axes = len(shape_of(x)), [int(axis) for axis in call.attributes["axes"]]
     if axes != sorted(set(axes)) or not all(0 <= axis < rank for axis in axes):

@@ -111,7 +111,7 @@ def _truncated(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _quotient(call: OperatorCall, left: np.ndarray, right: np.ndarray) -> Known:
-    """Of integers cut off towards zero."""
+    """Divide; quotients of integers are cut off towards zero."""
     if left.dtype.kind == "f" and left.dtype == right.dtype:
         return left / right
     return _of_integers(_truncated)(call, left, right)

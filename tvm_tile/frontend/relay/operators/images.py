@@ -36,7 +36,7 @@ _PLANE, _IMAGES = 2, 4  # dimensions of an image, and with its batch and channel
 
 
 def require_exact(call: OperatorCall, value: Value) -> None:
-    """Of a value that it is float32 or float64."""
+    """Refuse a value that is neither float32 nor float64."""
     if dtype_of(value) not in _EXACT:
         raise NotImplementedError(f"{call.name} of {dtype_of(value)}")
 

@@ -183,7 +183,7 @@ def reshaped_constant(vector: np.ndarray, axis: int, rank: int, dtype: str) -> V
 
 
 def _sequence_mask(call: OperatorCall) -> Value:
-    """Of each sample as many steps as it has; the others become one value."""
+    """Keep as many steps of each sample as it has; the others become one value."""
     x, lengths = call.arguments
     shape, dtype = shape_of(x), dtype_of(x)
     axis = int(call.attributes["axis"])

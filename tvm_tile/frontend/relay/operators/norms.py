@@ -1,4 +1,4 @@
-"""Normalizations."""
+"""Normalizations by the statistics of batches, layers, groups and instances."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _layer_norm(call: OperatorCall) -> Value:
 
 
 def _norm_of_groups(call: OperatorCall, groups: int | None) -> Value:
-    """Of as many groups of channels; with ``None`` each channel is one."""
+    """Normalize each group of channels; with ``None`` each channel is a group."""
     x = call.arguments[0]
     _require_float(x)
     shape = shape_of(x)

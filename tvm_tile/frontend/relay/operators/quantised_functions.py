@@ -74,7 +74,7 @@ def _every(dtype: str) -> np.ndarray:
 
 
 def _looked_up(call: OperatorCall, table: np.ndarray, dtype: str) -> Value:
-    """Of each element what a table has for it, from the least number of its type on."""
+    """Look up each element in a table, which begins with the least number of its type."""
     first = constant(-int(np.iinfo(dtype).min), "int32")
     place = call.emit(op.add(cast(call, call.arguments[0], "int32"), first))
     return call.emit(op.take(constant(table, dtype), place, axis=0, mode="clip"))

@@ -121,7 +121,7 @@ def _count(call: OperatorCall) -> int:
 
 
 def _mean(call: OperatorCall) -> Value:
-    """Of integers, too, in the operand's type: the quotient is cut off towards zero."""
+    """Mean in the operand's type; for integers the quotient is cut off towards zero."""
     (x,) = call.arguments
     total = _arithmetic(_SUM)(call) if dtype_of(x) not in _HALVES else _wide_sum(call, x)
     return _over(call, total, _count(call), dtype_of(x))

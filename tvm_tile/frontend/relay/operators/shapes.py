@@ -182,7 +182,7 @@ def _reverse(call: OperatorCall) -> Value:
 
 
 def _reverse_sequence(call: OperatorCall) -> Value:
-    """Of each sample the first so many steps backwards; the others stay."""
+    """Turn round the first steps of each sample, as many as its length; the others stay."""
     x, lengths = call.arguments
     shape = shape_of(x)
     time, batch = (

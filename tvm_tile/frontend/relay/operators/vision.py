@@ -137,7 +137,7 @@ def _corners(call: OperatorCall, shifts: Value, anchors: Value) -> Value:
 
 
 def _safe_regions(call: OperatorCall, images: int) -> tuple[Value, Value]:
-    """Of each region an image that there is, which TVM reads unseen, and the corners."""
+    """Each region's image, cut to one that there is, as TVM reads it unseen; its corners."""
     regions = call.arguments[1]
     number, width = shape_of(regions)
     if width != 1 + _BOX:

@@ -22,7 +22,7 @@ def numbers(call: OperatorCall, name: str, rank: int) -> list[int]:
 
 
 def paddings(call: OperatorCall, rank: int) -> list[int]:
-    """Of each axis what is added before it, then of each what is added behind it.
+    """Padding before each axis, then padding behind each axis.
 
     Raises:
         ValueError: the attribute has neither one number, nor one nor two an axis.
@@ -45,7 +45,7 @@ def require_room(
     sizes: Sequence[int],
     dilation: Sequence[int],
 ) -> None:
-    """Of windows that there is a place for one along each axis.
+    """Refuse windows that have no place along an axis.
 
     Raises:
         ValueError: one is longer than the data with its padding.

@@ -157,7 +157,7 @@ def _divide_rounding(
 
 
 def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """As PyTorch does it: the remainder is exact, the quotient of the two is not."""
+    """Divide and round down as PyTorch does: by the remainder, which is exact."""
     dtype = dtype_of(left)
     if _is_zero(right):
         return emit(_quotient(left, right))
@@ -272,7 +272,7 @@ def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> rel
 
 
 def _ignoring_nan(join: Join) -> Converter:
-    """Of two elements of which one is no number, the other."""
+    """A converter that joins two elements, and takes the other one where one is no number."""
 
     def convert(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:
         left, right = emit.promoted(x, other)

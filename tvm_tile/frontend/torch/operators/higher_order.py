@@ -43,7 +43,7 @@ class TracedFunction:
     operators: int
 
     def __call__(self, *arguments: Any) -> Values:
-        """Its results for some arguments, in the function that is being written."""
+        """Write the function's results for some arguments into the function at hand."""
         return self.write(arguments)
 
 

@@ -122,7 +122,7 @@ def _choose(
 def _choose_symmetric(
     input: torch.Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same with a zero point that is the middle of all codes."""
+    """Choose a scale, and a zero point that is the middle of all codes."""
     low, high = _extremes(input)
     largest = torch.maximum(-low, high)
     scale = torch.clamp(largest / (float(quant_max - quant_min) / 2), min=eps)

@@ -55,7 +55,7 @@ def _with_values(emit: Emit, rows: relax.Expr, axis: int, places: relax.Expr) ->
 
 
 def _shaped(emit: Emit, values: relax.Expr, places: relax.Expr) -> Pair:
-    """Both in the results' shapes."""
+    """Values and places in the shapes of the node's results."""
     found = tuple(
         emit.reshape(value, tuple(like.shape))
         for value, like in zip((values, places), emit.results, strict=True)

@@ -1,4 +1,4 @@
-"""Of which elements, in which shares, PyTorch makes each element along a resized dimension."""
+"""The elements that PyTorch makes each one of along a resized dimension, with their shares."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nearest(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch
 
 
 def nearest_of_images(x: torch.Tensor, extent: int, _: bool, scale: float | None) -> torch.Tensor:
-    """The same of an image, where PyTorch takes no scale of an extent that stays or doubles."""
+    """Copies of an image's nearest elements, without a scale where extents stay or double."""
     return _ATEN.upsample_nearest2d(x[:, None, None], [1, extent], None, scale)[:, 0, 0]
 
 
@@ -41,7 +41,7 @@ def linear(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> 
 
 
 def _of_images(operator: Any) -> Resize:
-    """Of an operator on images: each row is one of its own, which no other can reach."""
+    """An operator on images, for rows: each is an image of its own, which no other can reach."""
 
     def resize(x: torch.Tensor, extent: int, corners: bool, scale: float | None) -> torch.Tensor:
         return operator(x[:, None, None], [1, extent], corners, None, scale)[:, 0, 0]
