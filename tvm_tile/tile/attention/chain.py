@@ -107,7 +107,7 @@ class Chain:
             warps: that share them.
         """
         slots = math.prod(size) * (self.operations or 0) / device.lanes_per_multi_processor
-        return slots * max(1.0, 2 * SCHEDULERS / warps)
+        return slots * max(1.0, 2 * SCHEDULERS / max(1, warps))
 
     @property
     def flops(self) -> int:
