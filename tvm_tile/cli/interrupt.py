@@ -47,16 +47,20 @@ def _end_when_told(reading: int) -> None:
 
 
 def _end(text: str, status: ExitStatus) -> NoReturn:
+    # \x1b[?25h: the progress bar hides the cursor.
+    show_cursor = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
+    own = 2
     try:
+        # Threads whose compilers end here have nothing to say any more.
+        own = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         remove_for_good()
         for child in descendants(os.getpid()):
             with contextlib.suppress(OSError):
                 os.kill(child, signal.SIGKILL)
         remove_for_good()  # what was written until then
     finally:
-        # \x1b[?25h: the progress bar hides the cursor.
-        show_cursor = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
-        os.write(2, f"{show_cursor}tvm-tile: {text}\n".encode())
+        os.write(own, f"{show_cursor}tvm-tile: {text}\n".encode())
         os._exit(status)
 
 
