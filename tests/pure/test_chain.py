@@ -159,22 +159,15 @@ class TestLinks:
     def test_keys_that_all_heads_share(self) -> None:
         """One head of keys: heads are batches, each of which reads them."""
         first = scores(right="bkd")
-        chain = chain_of(first, behind(first))
+        chain = chain_of(first, behind(first, values="bjn", out="bhin"))
         assert {axis.name for axis in chain.first.batch} == {"b", "h"}
-        assert chain.traffic == 2 * (6 * 200 * 64 + 2 * 130 * 64 + 6 * 130 * 48 + 6 * 200 * 48)
+        assert chain.traffic == 2 * (6 * 200 * 64 + 2 * 130 * 64 + 2 * 130 * 48 + 6 * 200 * 48)
 
     def test_rows_of_two_axes(self) -> None:
-        """The longer one is the rows', the other one the batch's."""
         first = scores("qhd", "kd", "qhk")
         chain = chain_of(first, behind(first, "ixj", "jn", "ixn"))
-        assert [axis.name for axis in chain.first.left.free] == ["q"]
-        assert [axis.name for axis in chain.second.left.free] == ["q"]
-        assert [axis.name for axis in chain.first.batch] == ["h"]
-
-    def test_values_that_all_heads_share(self) -> None:
-        first = scores()
-        chain = chain_of(first, behind(first, values="bjn", out="bhin"))
-        assert {axis.name for axis in chain.second.batch} == {"b", "h"}
+        for product in (chain.first, chain.second):
+            assert [axis.name for axis in (*product.left.free, *product.batch)] == ["q", "h"]
 
     def test_a_sum_over_rows(self) -> None:
         first = scores()
@@ -257,8 +250,7 @@ class TestRefusals:
     def test_keys_that_lie_side_by_side_come_by_lines(self, right: str, values: str) -> None:
         first = scores("bhqd", right, q=128, k=128)
         tiles = construct_chain(chain_of(first, behind(first, values=values)), H200, 9)
-        assert tiles
-        assert all(tile.keys % 64 == 0 for tile in tiles)
+        assert {tile.keys % 64 for tile in tiles} == {0}
 
     def test_other_dtypes(self) -> None:
         assert construct_chain(attention(), H200, 1)

@@ -38,10 +38,10 @@ from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.work import made_operations
-from tvm_tile.tile.attention.chain import Chain, connect, is_along_rows, with_axes_of
+from tvm_tile.tile.attention.chain import Chain, connect, is_along_rows, is_narrow, with_axes_of
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
-_REDUCTIONS = (2, 4, 5)
+FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX = 2, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ProductsForm:
 
 def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
     """The parts of a function of so many reductions; ``None`` if it has others, or more."""
-    if reductions not in _REDUCTIONS:
+    if reductions not in (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX):
         return None
     sch, form = inlined(func, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
@@ -167,10 +167,13 @@ class AttentionMatch:
 
 def find_chain(task: Task) -> AttentionMatch | None:
     """The chain that a function computes; ``None`` if it computes anything else."""
+    sums = task.graph.reductions
+    if len(sums) == FEED_FORWARD and not is_narrow(sums[0]):
+        return None  # most feed-forwards are wider, and to read them takes time
     plain = without_limit(task.func)
     if plain is None:
         return None
-    form = read_products(plain.func, len(task.graph.reductions))
+    form = read_products(plain.func, len(sums))
     found = None if form is None else _chain(form)
     if form is None or found is None:
         return None
@@ -180,7 +183,7 @@ def find_chain(task: Task) -> AttentionMatch | None:
     if plain.limit is None:
         return match
     # All that sums over keys, which is all but the first product.
-    if plain.count != len(task.graph.reductions) - 1 or not _ends_with_keys(match.chain):
+    if plain.count != len(sums) - 1 or not _ends_with_keys(match.chain):
         return None
     return dataclasses.replace(match, keys=_of_params(plain.limit, plain.func, task.func))
 

@@ -25,7 +25,7 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.expression import Expression, substituted, summand, variables_in
 from tvm_tile.graph.extract import Names, affine_index
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
-from tvm_tile.schedule.attention.find import read_products
+from tvm_tile.schedule.attention.find import FEED_FORWARD, read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
@@ -108,13 +108,14 @@ class DecodeMatch:
 def find_decode(task: Task) -> DecodeMatch | None:
     """The attention that a function computes; ``None`` if it computes anything else, or keys lie
     otherwise than one row behind the other."""
-    form = read_products(task.func, len(task.graph.reductions))
+    sums = len(task.graph.reductions)
+    form = None if sums == FEED_FORWARD else read_products(task.func, sums)
     axes = None if form is None else _axes(form.first, form.second)
     if form is None or axes is None:
         return None
     key, depth, column, others = axes
     pair = _factors_of_first(form.scores, form.first, key)
-    if pair is None or form.weights.lowest is None or not form.is_along(key):
+    if pair is None or not form.is_along(key):
         return None
     query, keys = pair
     values = Expression.of(form.last, form.second, form.values)

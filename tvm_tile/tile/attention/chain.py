@@ -152,6 +152,11 @@ class ChainTile(WalkingTile):
         return f"{WalkingTile.describe(self)}, {ring}"
 
 
+def is_narrow(first: Operator) -> bool:
+    """Whether kernels of chains hold the depth of a first product, as far as its sums tell."""
+    return math.prod(axis.extent for axis in first.reduce_axes) <= _WIDEST
+
+
 def connect(first: Operator, second: Operator) -> Chain | None:
     """Two products as a chain; ``None`` unless the second one takes the first one's output.
 
