@@ -19,6 +19,7 @@ from tvm.relax import op
 from tvm_tile.frontend.ops.resampling import Taps, far_weight, near_weight, resampled
 from tvm_tile.frontend.ops.values import Value, along, constant, dtype_of, shape_of
 
+_PLAIN_FRAMES = ("half_pixel", "align_corners", "asymmetric")  # that TVM's operator has
 _MOST_EXACT = 4  # taps up to which weights of 0 are multiplied, as the formulas have it
 
 
@@ -112,11 +113,7 @@ def interpolated(
 
 def _is_plain(x: Value, axes: Sequence[ResizedAxis], how: Interpolation) -> bool:
     """Whether TVM's own operator computes the same, which schedules know better."""
-    if (
-        how.antialias
-        or how.exclude
-        or how.frame not in (*("half_pixel", "align_corners", "asymmetric"),)
-    ):
+    if how.antialias or how.exclude or how.frame not in _PLAIN_FRAMES:
         return False
     if len(shape_of(x)) != 4 or min(a.axis for a in axes) < 2 or dtype_of(x) != "float32":
         return False

@@ -127,10 +127,8 @@ def _joined(
             return None
         wiring = _wiring(members)
         if wiring not in known:
-            views = [kinds[site.func] is Kind.VIEW for site in members]
-            known[wiring] = _reckoned(
-                mod, members, _edges(members, views), predict, refused, device
-            )
+            own = [kinds[site.func] for site in members]
+            known[wiring] = _reckoned(mod, members, own, predict, refused, device)
         asked[group] = known[wiring]
         return asked[group].gain
 
@@ -150,13 +148,14 @@ def _joined(
 def _reckoned(
     mod: tvm.IRModule,
     members: Sequence[_TirCall],
-    edges: tuple[Edge, ...],
+    kinds: Sequence[Kind],
     predict: Predict,
     refused: Mapping[Any, str],
     device: Device,
 ) -> Decision:
     """The decision on functions alone and as one; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
+    edges = _edges(members, kinds)
     alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
@@ -174,7 +173,6 @@ def _reckoned(
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
     stays = (Kind.PRODUCT, Kind.SPATIAL) if rule.takes_halves else (Kind.PRODUCT,)
-    kinds = [kind_of(mod[site.func]) for site in members]
     is_moved = kinds[-1] not in stays
     if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
@@ -196,10 +194,10 @@ def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:
     )
 
 
-def _edges(members: Sequence[_TirCall], views: Sequence[bool]) -> tuple[Edge, ...]:
+def _edges(members: Sequence[_TirCall], kinds: Sequence[Kind]) -> tuple[Edge, ...]:
     """The values that functions of a group hand to each other."""
     return tuple(
-        Edge(maker, taker, size_of(made.kind), views[maker])
+        Edge(maker, taker, size_of(made.kind), kinds[maker] is Kind.VIEW)
         for maker, made in enumerate(members)
         for taker, site in enumerate(members)
         if any(made.var.same_as(argument) for argument in site.args)
