@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench.fuzz.judge_doors import BOTH
+
 
 def add_arguments(parser: argparse.ArgumentParser, results: Path) -> None:
     """Add them to a parser; ``results`` is the folder by default."""
@@ -15,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser, results: Path) -> None:
         "--compile-only", action="store_true", help="for a GPU that is not here: nothing is run"
     )
     parser.add_argument("--open", action="store_true", help="one or two extents of inputs are open")
+    parser.add_argument(
+        "--door", choices=("torch", "onnx", BOTH), help="of all graphs; drawn for each by default"
+    )
     parser.add_argument(
         "--no-special", action="store_true", help="leave NaN and infinities out of the inputs"
     )

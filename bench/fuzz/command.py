@@ -3,6 +3,7 @@
     python -m bench fuzz --seed 0 --count 500 --device emulated
     python -m bench fuzz --seed 0 --count 500 --device nvidia/h200 --compile-only
     python -m bench fuzz --open            of open extents: compiled once, called with several
+    python -m bench fuzz --door both       through PyTorch's export and through ONNX, each graph
     python -m bench fuzz --again           only the findings: which are still there?
 
 Interrupted, it goes on where it stopped. Each seed gives the same graph for ever, as long as the
@@ -161,7 +162,8 @@ def _stem(arguments: argparse.Namespace) -> str:
 def _settings(seed: int, arguments: argparse.Namespace) -> Settings:
     run = not arguments.compile_only
     settings = settings_of(seed, arguments.device, run=run, is_open=arguments.open)
-    return replace(settings, special=settings.special and not arguments.no_special)
+    settings = replace(settings, special=settings.special and not arguments.no_special)
+    return replace(settings, door=arguments.door) if arguments.door else settings
 
 
 def _job(seed: int, arguments: argparse.Namespace) -> str:

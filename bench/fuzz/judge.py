@@ -40,7 +40,7 @@ class Settings:
         run: whether it is run, not only compiled.
         special: whether inputs with NaN and infinities are tried, too.
         door: ``"torch"`` for an exported program, ``"onnx"`` for an ONNX model, ``"backend"`` for
-            a module behind ``torch.compile``.
+            a module behind ``torch.compile``; ``"both"`` for the first two, one after the other.
         open: extents that are open; the door is then a module's.
     """
 

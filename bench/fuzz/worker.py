@@ -16,6 +16,7 @@ from bench.fuzz.drawing import Misfit
 from bench.fuzz.generate import generate, generate_open
 from bench.fuzz.graph import Graph
 from bench.fuzz.judge import Settings, Verdict, judge
+from bench.fuzz.judge_doors import BOTH, judge_doors
 from bench.fuzz.judge_open import judge_open
 
 
@@ -28,6 +29,12 @@ def graph_of(seed: int, dtype: str, settings: Settings) -> Graph:
     if settings.open:
         return generate_open(seed, dtype, settings.open)
     return generate(seed, dtype)
+
+
+def _judge_of(settings: Settings) -> Callable[[Graph, Settings], Verdict]:
+    if settings.open:
+        return judge_open
+    return judge_doors if settings.door == BOTH else judge
 
 
 def make_worker() -> Callable[[str], dict[str, Any]]:
@@ -49,7 +56,7 @@ def make_worker() -> Callable[[str], dict[str, Any]]:
                 graph = graph_of(data["seed"], data["dtype"], settings)
             else:
                 graph = Graph.from_data(data["graph"])
-            verdict = judge_open(graph, settings) if settings.open else judge(graph, settings)
+            verdict = _judge_of(settings)(graph, settings)
         except Misfit:
             verdict = Verdict("invalid", "no graph of this seed makes sense at all extents")
         return {**asdict(verdict), "seconds": round(time.process_time() - start, 2)}
