@@ -19,6 +19,7 @@ from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.state.separate_in_place import with_blocks
+from tvm_tile.passes.weld.limit_fusion import expression_size
 from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.s_tir.row_axes import stay_in_order
@@ -162,6 +163,8 @@ def _reckoned(
     kernels = [(found.rule.name, found.seconds) for found in alone if found is not None]
     calls = _calls(members)
     joined = as_one(mod, calls, outer_values(calls))
+    if expression_size(joined)[0].is_too_large:
+        return Decision(names, edges, reason="an element would be too large an expression")
     together = predict(joined, JOINING)
     if together is None:
         apart = sum(seconds for _, seconds in kernels)

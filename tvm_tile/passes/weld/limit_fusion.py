@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
 
+from tvm_tile.build.exact.integer_types import is_integer
 from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of, with_pattern
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
@@ -88,7 +89,7 @@ def _cuts(
             continue
         var = call.args[0]
         if var not in sizes:
-            sizes[var] = _measured(mod[var])
+            sizes[var] = expression_size(mod[var])
         own, uses = sizes[var]
         fields = [calls.get(field, field) for field in call.args[1].fields]
         arguments = [
@@ -121,16 +122,22 @@ def _together(
     )
 
 
-def _measured(func: tirx.PrimFunc) -> tuple[Size, tuple[int, ...]]:
-    """The expression of a function whose blocks are all computed at once, and how often it reads
-    each parameter."""
+def expression_size(func: tirx.PrimFunc) -> tuple[Size, tuple[int, ...]]:
+    """The size of the largest expression that a function's kernel computes at once.
+
+    Blocks are computed where another block reads them, all but sums over loops of their own.
+
+    Returns:
+        The size, and how often an expression reads each of the function's parameters.
+    """
     made: dict[Any, tuple[Size, dict[Any, int]]] = {}
     largest, reads = Size(), dict.fromkeys(func.params, 0)
     for block in blocks_in(func.body):
         if not isinstance(block.body, tirx.BufferStore):
             continue
         size, uses = _of_expression(block.body.value, made)
-        made[block.body.buffer] = size, uses
+        is_sum = any(var.iter_type == tirx.IterVar.CommReduce for var in block.iter_vars)
+        made[block.body.buffer] = (Size(), {}) if is_sum else (size, uses)
         largest = Size(max(largest.operations, size.operations), max(largest.depth, size.depth))
         for buffer, times in uses.items():
             if buffer in reads:
@@ -168,6 +175,8 @@ def _operands(value: Any) -> list[Any]:
         return [value.condition, value.true_value, value.false_value]
     if isinstance(value, ir.Call):
         return list(value.args)
+    if isinstance(value, tirx.Div | tirx.FloorDiv) and is_integer(value):
+        return [value.a, value.b, value.b]  # kernels ask an integer's divisor whether it is 0
     return [value.a, value.b] if hasattr(value, "a") and hasattr(value, "b") else []
 
 
