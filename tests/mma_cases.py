@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from kernel_bodies import bias_relu
+from kernel_bodies import bias_relu, mm
 from kernels import Case, Input
+from tvm.relax import op
 from wgmma_cases import LAYOUTS, WGMMA_CASES, conv_case, operands, product, product_case
 
 # Rows, columns, depth whose strides are of 2, 4 and 8 bytes.
@@ -19,6 +21,12 @@ def _products() -> list[Case]:
         for m, n, k in _ODD
         for dtype in ("float16", "bfloat16")[: 1 + (m < 100)]
     ]
+
+
+def _narrow_sums(a: Any, b: Any) -> Any:
+    """A product that is added up in half precision, as an importer may leave it, is used twice."""
+    total = mm("NN")(a, b)
+    return op.subtract(op.multiply(total, total), total)
 
 
 def _batched() -> list[Case]:
@@ -61,7 +69,13 @@ def _convolutions() -> list[Case]:
 
 # Strides, or windows, that bulk copies do not take.
 ONLY_MMA = tuple(
-    replace(entry, rules="mma") for entry in (*_products(), *_batched(), *_convolutions())
+    replace(entry, rules="mma")
+    for entry in (
+        *_products(),
+        Case("narrow_sums", "mma", _narrow_sums, tuple(Input((9, 9), "float16") for _ in "ab")),
+        *_batched(),
+        *_convolutions(),
+    )
 )
 MMA_CASES = (
     *(

@@ -50,6 +50,21 @@ def test_no_function_grows_with_the_product_of_its_steps() -> None:
     assert len(functions) <= 9
 
 
+class Divided(torch.nn.Module):
+    """Each step reads the value before it twice, and once more as a divisor that may be 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(8):
+            x = torch.div(x, x + 3, rounding_mode="trunc")
+        return x
+
+
+def test_an_integer_divisor_is_written_twice() -> None:
+    mod = fused(Divided(), torch.zeros(64, dtype=torch.int32))
+    functions = [func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc)]
+    assert len(functions) == 2  # 3 ** 8 loads would be too many for one
+
+
 class Largest(torch.nn.Module):
     """The largest elements of several parts, with their places: each a tuple of two tensors."""
 

@@ -42,6 +42,7 @@ EMULATED = (
     "masked",
     "bias_gelu",
     "row_bias_relu",
+    "narrow_sums",
     "conv_3x3_ragged",
     "conv_7x7_of_3",
     "conv_5x5_dilated_odd",

@@ -100,7 +100,7 @@ class Expression:
         def load(node: ir.TensorLoad) -> Any:
             number = self._number(node)
             if number is not None:
-                return values[number]
+                return like(node, values[number])  # sums may be kept wider than they are handed on
             return tirx.BufferLoad(buffers[str(node.source.name)], list(node.indices))
 
         entries = [(tirx.Var, variable), (ir.TensorLoad, load)]
@@ -195,7 +195,7 @@ def substituted(expr: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def like(var: Any, value: Any) -> Any:
-    """A value in the type of a variable; what stands for a tensor stays as it is."""
+    """A value in the type of a variable or an element; what stands for a tensor stays as it is."""
     is_number = isinstance(var.ty, ir.PrimType) and str(value.ty.dtype) != str(var.ty.dtype)
     return tirx.Cast(str(var.ty.dtype), value) if is_number else value
 
