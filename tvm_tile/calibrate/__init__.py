@@ -1,7 +1,9 @@
 """Measure the GPU that is present, and write down what a device record needs.
 
-Own micro-kernels, compiled with NVRTC and launched through CUDA's driver: neither TVM nor a
-library of kernels takes part.
+Own micro-kernels, compiled with NVRTC and launched through CUDA's driver, measure rates and
+latencies, and what kernels gain that start early (``dependent.py``): neither TVM nor a library of
+kernels takes part. ``tvm-tile calibrate --fit`` measures tiles of kernels, too (``tiles.py``), for
+some minutes more, and fits the parameters of time models that it can (``fit.py``).
 """
 
 from __future__ import annotations
