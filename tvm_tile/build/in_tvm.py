@@ -67,6 +67,7 @@ def _declaration(kernel: Kernel, rounding: Rounding, target: Any) -> Any:
 
 
 def _type_of(arg_type: str) -> Any:
+    """TVM's type of a kernel's parameter, from its name, such as ``"handle"`` or ``"int32"``."""
     from tvm.ir import PointerType, PrimType
     from tvm.tirx import TensorMapType
 

@@ -175,6 +175,7 @@ def _lines(device: Device) -> list[tuple[str, str]]:
 
 
 def _flops(rate: float | None) -> str:
+    """A rate of operations for people, such as ``"1.9 Top/s"``; ``rate`` is operations a second."""
     return "-" if rate is None else f"{rate / 1e12:.1f} Top/s"
 
 

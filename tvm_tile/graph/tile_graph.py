@@ -99,7 +99,7 @@ class Access:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every index is an affine form."""
+        """Whether every index is an affine form of the axes, with nothing left out."""
         return all(index.is_exact for index in self.indices)
 
     def along(self, axes: Container[str]) -> Access:

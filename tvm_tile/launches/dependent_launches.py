@@ -68,11 +68,14 @@ def dependence(chained: Chained, device: Device, *, forced: bool = False) -> Dep
 
 
 def shares(sizes: tuple[int, ...], ahead_bytes: int) -> tuple[int, ...]:
-    """How many bytes of each constant are fetched ahead: the largest constants come first.
+    """Divide the bytes that a kernel may fetch ahead among its constants, the largest first.
 
     Args:
-        sizes: of the constants, in bytes.
-        ahead_bytes: of all of them.
+        sizes: bytes of each constant.
+        ahead_bytes: bytes that may be fetched ahead, of all constants together.
+
+    Returns:
+        Bytes to be fetched of each constant, in the order of ``sizes``.
     """
     left, found = ahead_bytes, [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):

@@ -76,6 +76,7 @@ def _check_tasks(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
 
 
 def _check_order(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    """Check that each operator begins in a later step than those end that it depends on."""
     steps: list[list[int]] = [[] for _ in operators]
     for number, step in enumerate(plan.steps):
         for placement in step.placements:

@@ -299,6 +299,7 @@ def _is_led_to(place: int, body: Sequence[_Made]) -> bool:
 
 
 def _decide(branch: Branch, following: int, otherwise: int) -> Decide:
+    """The instruction by which a vEU takes a side of ``branch``, given both sides' places."""
     head, loop = (NO_REGION if r is None else r for r in (branch.head, branch.turn_of))
     sides = branch.then_region, branch.else_region
     return Decide(branch.decision, head, *sides, loop, following, otherwise)

@@ -29,10 +29,10 @@ class ArrayKind(Protocol):
     """One library's arrays."""
 
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
-        """(dtype as TVM names it, shape)."""
+        """The array's dtype, by TVM's name, and its shape."""
 
     def obstacle(self, value: Any) -> str:
-        """What else than dense memory, strides apart, it is; empty where nothing."""
+        """Words for what keeps the array from being dense memory with strides; empty if nothing."""
 
     def fits(self, value: Any, signature: Signature) -> bool:
         """Whether a value is an array in plain memory, of the signature's very dtype and shape."""

@@ -143,7 +143,7 @@ def _size(expr: Any, sizes: Mapping[Any, int]) -> int:
 
 
 def _execute(statement: Any, scope: Known) -> None:
-    """Run a statement that stores, for all places."""
+    """Run a statement of a block's body in NumPy, for all values of the block's axes at once."""
     if isinstance(statement, tirx.SeqStmt):
         for part in statement:
             _execute(part, scope)

@@ -48,9 +48,12 @@ def compare(got: Array, wanted: Array, allowed: float, others: Sequence[Array] =
     Args:
         got: the output.
         wanted: the reference, of the same shape.
-        allowed: the largest relative error; see :func:`tolerance`.
-        others: further references, from inputs that are off by roundings. Where they differ from
-            ``wanted``, as at a jump or where sums cancel, so may ``got``.
+        allowed: the largest relative error that counts as right; see :func:`tolerance`.
+        others: further references, computed from inputs that differ by rounding. Where they differ
+            from ``wanted``, as at a jump or where sums cancel, so may ``got``.
+
+    Returns:
+        The largest error, where it is, and whether all elements are within what is allowed.
     """
     if not is_float(wanted.dtype):
         wrong = got != wanted

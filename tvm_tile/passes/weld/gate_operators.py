@@ -46,7 +46,7 @@ class Statement:
     transposed: Any = None
 
     def reads(self, number: int) -> Sequence[Any]:
-        """The tensors, or the tuple, that one of the bindings reads."""
+        """Tensors that binding ``number`` reads, or the one tuple that it takes an element of."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return [value.tuple_value]

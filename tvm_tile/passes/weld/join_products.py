@@ -263,13 +263,13 @@ class _Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The part of a block that changes as products of one value become fewer.
+    """The part of a dataflow block that changes when products of one value are joined.
 
     Attributes:
-        products: of a value.
-        bindings: these and what reads their values, as far as it may matter.
-        outputs: values of these that others read.
-        key: equal for parts that compute the same of other constants.
+        products: the products of the value.
+        bindings: their bindings and those that read their values, as far as joining affects them.
+        outputs: values of these bindings that others read.
+        key: equal for parts that compute the same with other constants.
     """
 
     products: Sequence[ConstantProduct]
@@ -279,7 +279,7 @@ class _Cut:
 
     @classmethod
     def of(cls, products: Sequence[ConstantProduct], graph: _Dataflow) -> _Cut:
-        """The part that all products of a value are in, joined or not: so times compare."""
+        """Cut out all products of one value, so that times with and without joining compare."""
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)
         places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(o) for o in own))

@@ -176,7 +176,7 @@ class _Layouts(ModuleRewriter):
         return _Faster(self.builder_.add_func(other, str(var.name_hint)), seconds, before)
 
     def _seconds(self, kernel: Scheduled) -> float:
-        """What a kernel is predicted to take amid a model."""
+        """Predicted seconds of a kernel amid a model, with its inputs in the cache."""
         return warm_seconds(kernel.rule.name, kernel.seconds, self._device)
 
     def _transposed(self, weights: Any, reader: _Faster) -> relax.Expr:
@@ -190,11 +190,11 @@ class _Layouts(ModuleRewriter):
 
 
 def transposing(func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc:
-    """``func`` that takes matrices transposed, and reads them there.
+    """``func`` with some matrices transposed in memory, and read accordingly.
 
     Args:
-        func: unscheduled.
-        places: positions of its parameters, which it only reads.
+        func: an unscheduled function.
+        places: positions of those parameters, matrices that it only reads.
     """
     params = list(func.params)
     for place in places:

@@ -88,4 +88,5 @@ def _kernels(change: Delta) -> str:
 
 
 def _signed(seconds: float) -> str:
+    """A difference of times for people, with its sign and unit, such as ``"+1.2 us"``."""
     return f"{'+' if seconds > 0 else '-' if seconds < 0 else ''}{duration(abs(seconds))}"

@@ -118,6 +118,7 @@ def _columns(cover: CoverReport) -> Iterator[_Column]:
 
 
 def _most(names: Sequence[str], columns: Sequence[_Column]) -> str:
+    """Words for the largest share of time that the tiles lose, and at which extents."""
     worst = max(columns, key=lambda column: column.seconds / column.best_seconds)
     lost = f"{100 * (worst.seconds / worst.best_seconds - 1):.1f} %"
     return f"{lost} lost at most, at {_list(names, worst.extents)}"

@@ -187,7 +187,7 @@ class Hip:
         return 0 if code else count.value
 
     def properties(self, device: int) -> HipProperties:
-        """What there is to know about a GPU."""
+        """Name, architecture, wave size and limits of the GPU with this number."""
         found = _Properties()
         self._call("hipGetDevicePropertiesR0600", ctypes.byref(found), device)
         return HipProperties(

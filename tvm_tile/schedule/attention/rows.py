@@ -109,7 +109,7 @@ class Weighing:
         """Begin with no keys."""
 
     def weigh(self, origin: Place, first: Any) -> None:
-        """Make weights of the scores of the tile that begins with key ``first``."""
+        """Turn the scores of a tile of keys, the first of which is ``first``, into weights."""
         self._evaluate(origin, first)
         self._hide(origin, first)
 
@@ -199,7 +199,12 @@ class RunningSoftmax(Weighing):
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
 
     def weigh(self, origin: Place, first: Any) -> None:
-        """Make weights of the scores of the tile that begins with key ``first``."""
+        """Turn a tile's scores into exponentials relative to the largest score so far.
+
+        Args:
+            origin: values of the axes that the block has.
+            first: the tile's first key.
+        """
         held, scores = self._held, self._held.scores
         if self._slope is None:
             self._evaluate(origin, first)

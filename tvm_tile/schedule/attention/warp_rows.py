@@ -43,7 +43,7 @@ class WarpRows:
         self._key = ib.Bind(lane % _ROW_THREADS * 2)
 
     def row(self, number: int) -> Any:
-        """The place of one of the thread's two rows, which are 8 apart."""
+        """Row in the tile of the thread's row ``number``, 0 or 1; its two rows are 8 apart."""
         return self._row + number * 8
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:

@@ -192,7 +192,7 @@ def _lay_down(kernel: _Kernel, memory: Any, strip: Any) -> None:
 
 
 def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
-    """Store what the epilogue makes of the totals, four neighbours a thread."""
+    """Add up the sums of a block's warps, apply the epilogue, and store, four values a thread."""
     match, tile, sizes = kernel.found.found, kernel.tile, kernel.found.sizes
     product = match.product
     rows = Boxed(product.left, tuple(a.extent for a in product.left.free), product.left.extent)

@@ -186,7 +186,7 @@ def begin_loads(
 
 
 def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:
-    """Load ``count`` words that nobody loads again: they take no place in the first-level cache."""
+    """Load ``count`` words past the first-level cache, as no thread loads them again."""
     own = [into[first + place] for place in range(count)]
     vector = f".v{count}" if count > 1 else ""
     name = f"ld.global.nc.L1::no_allocate.L2::{_AHEAD}B{vector}.u32"

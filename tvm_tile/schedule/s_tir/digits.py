@@ -142,6 +142,7 @@ def read_digits(block: SBlock) -> Digits | None:
 
 
 def _flattened(buffer: Any, indices: Sequence[Any]) -> Any:
+    """Place of an element in its buffer's memory, in elements, rows one behind the other."""
     flat: Any = tirx.const(0, "int64")
     for index, extent in zip(indices, buffer.ty.shape, strict=True):
         flat = flat * int(extent) + index

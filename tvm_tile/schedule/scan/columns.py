@@ -84,7 +84,14 @@ class ColumnKernel:
         self._each(row, part, state, store)
 
     def _each(self, row: Any, part: Any, state: States, store: Callable[[Any], None]) -> None:
-        """Go through a part's elements: ``store`` is called where the state is their result."""
+        """Write the loop over a part's elements, each combined with the state.
+
+        Args:
+            row: the row that is scanned.
+            part: number of the part of the row.
+            state: the state so far, which the loop changes.
+            store: called with an element's place where the state is that element's result.
+        """
         scan, tile = self.scan, self.tile
         own = ib.sblock_alloc_buffer((number(tile.turns),), scan.source, scope="local")
         IRBuilder.name(f"{self.name}_elements", own)

@@ -102,7 +102,7 @@ class RowKernel:
         return IRBuilder.name(f"{self.name}_{name}", buffer)
 
     def _first(self, at: Lane, chunk: Any, turn: Any) -> Any:
-        """The first element, counted from the row's beginning, of a thread's vector."""
+        """Place in its row of the first element of the vector that a thread takes in a turn."""
         tile = self.tile
         piece = (at.part * number(tile.chunks) + chunk) * number(tile.turns) + turn
         return (piece * number(tile.threads_per_row) + at.lane) * number(tile.vector)

@@ -89,12 +89,15 @@ class TmaChunks:
         return math.prod(-(-span // step) for span, step in spans) * self._element
 
     def tensor_map(self, buffers: Mapping[str, Any], limits: Limits | None = None) -> Any:
-        """A descriptor of the boxes for the copy engine, encoded on the host.
+        """Write host code that encodes the copy engine's descriptor (a tensor map) of the boxes.
 
         Args:
             buffers: the function's parameters by name.
-            limits: axes, each a dimension of the tensor by itself, that end earlier: what is copied
-                from behind is zero.
+            limits: ends of axes, each a dimension of the tensor by itself, that are below the
+                tensor's extent: copies from behind them give zeros.
+
+        Returns:
+            Pointer to the descriptor, a parameter of the kernel.
         """
         operand = self.operand
         ends = limits or {}

@@ -65,13 +65,16 @@ class MmaOperand:
 
 
 def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> MmaOperand:
-    """A warp's fragments of one operand, in registers that are allocated here.
+    """Allocate registers for a warp's fragments of one operand, and find where a lane loads them.
 
     Args:
-        slab: where they are.
-        rows: the warp's first, and how many.
-        lane: of the warp.
-        is_right: whether these are columns.
+        slab: layout of the operand's chunk in shared memory.
+        rows: the first row that the warp multiplies, and how many.
+        lane: the thread's number in its warp.
+        is_right: whether it is the right operand, whose columns then take the place of rows.
+
+    Returns:
+        The operand, which loads the fragments of each step.
     """
     row, extent = rows
     count = extent // FRAGMENT

@@ -63,17 +63,20 @@ class Band:
         smaller: Callable[[Any, Any], Any] = min,
         larger: Callable[[Any, Any], Any] = max,
     ) -> tuple[Any, Any]:
-        """The first tile of columns with elements of some rows, and the end behind the last one.
+        """Range of the tiles of columns in which some rows have elements within the band.
 
-        There is at least one, though the rows may have no elements at all.
+        The range has at least one tile, though the rows may have no elements at all.
 
         Args:
             row: the first of the rows: a number, or an expression of integers.
-            rows: how many.
-            columns: of the matrix.
-            tile: columns of a tile.
-            smaller: of two expressions.
-            larger: of two expressions.
+            rows: how many rows there are.
+            columns: how many columns the matrix has.
+            tile: how many columns a tile has.
+            smaller: function that gives the smaller of two expressions.
+            larger: function that gives the larger of two expressions.
+
+        Returns:
+            Number of the first tile, and of the one behind the last.
         """
         end = (columns + tile - 1) // tile
         last: Any = columns - 1

@@ -123,6 +123,7 @@ def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, .
 
 
 def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
+    """All tiles that fit a product, without predicted times; none where no load does."""
     run = next((run for run in _RUNS if not _step(product, run) % 1 and _fits(product, run)), 0)
     if not run or product.vectors > MOST_VECTORS or product.rows % ROWS:
         return

@@ -60,7 +60,7 @@ class MmaUnit:
         return FRAGMENT
 
     def sum_layout(self, columns: int) -> SumLayout:
-        """How a warp's sums of ``columns`` columns are stored."""
+        """Layout of a warp's sums in registers and on their way out, for tiles of ``columns``."""
         return MMA_SUMS
 
     def lay(self, product: Product, operand: Operand, rows: int, depth: int, threads: int) -> Slab:
@@ -131,7 +131,7 @@ class WaveUnit:
         return max(self.rows, self.depth, LEAST_UNITS * UNIT_BYTES // self.element)
 
     def sum_layout(self, columns: int) -> SumLayout:
-        """How a wave's sums of ``columns`` columns are stored."""
+        """Layout of a wave's sums in registers and on their way out, for tiles of ``columns``."""
         own = self.layout
         # Four words more: lanes with neighbouring rows then touch all banks.
         return SumLayout(
