@@ -57,12 +57,12 @@ class Options:
             plans. On CUDA devices only. All blocks of a persistent kernel are resident at once, so
             that it runs beside no other cooperative kernel. False launches each kernel by itself,
             which shows what co-scheduling is worth; all else is the same.
-        control: where loops run whose iterations are kernels only. ``"host"``, the default: on the
-            host, which launches each kernel of each iteration, and reads each condition back.
+        control: the place of loops whose iterations are kernels only. ``"host"``, the default: on
+            the host, which launches each kernel of each iteration, and reads each condition back.
             ``"kernel"``: loops, branches and functions that call themselves in persistent kernels
             (Cocktailer), where all that they hold can be part of one: CUDA devices, known shapes;
-            of what stays on the host the report says why. ``"auto"``: in a kernel where the model
-            predicts less time than the host takes, as calibrated (``device/times.py``,
+            of loops that stay on the host the report says why. ``"auto"``: in a kernel where the
+            model predicts less time than the host takes, as calibrated (``device/times.py``,
             HostFlowTimes).
         most_iterations: iterations of a loop inside a kernel that data end, each time that it is
             entered; 4,000,000 by default. One more, and the kernel ends; the call raises a
@@ -76,15 +76,15 @@ class Options:
             numbers that ``tvm-tile calibrate`` measures; a record without them, as those that are
             built in are, has it off. True: each kernel that can, whose device must have it. False:
             none.
-        max_loss: by how much a kernel of open extents may be predicted to take longer than with the
-            best tile, at any of the extents that tiles are asked for, as a share of the best one's
-            time, at least 0; 0.02, a fiftieth, by default. Less of it takes more tiles, of which a
-            call takes one; 0 takes the best of each. It says nothing of kernels whose extents are
-            known.
-        cache: where schedules and machine code are kept for the next compilation, which then
-            neither ranks, measures nor compiles what it finds there: a folder; True, the default,
-            for that of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
-            False for nowhere.
+        max_loss: the largest share of time, at least 0, that a kernel of open extents may be
+            predicted to lose against the best tile for any of the extents that tiles are ranked
+            for; 0.02, a fiftieth, by default. A smaller share needs more tiles, one of which runs
+            in each call; 0 takes the best tile of each extent. Kernels whose extents are known are
+            not affected.
+        cache: the place of schedules and machine code for the next compilation, which then neither
+            ranks, measures nor compiles what it finds there: a folder; True, the default, for that
+            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder; False
+            for none.
         cache_bytes: bytes that the cache may grow to, 1 GiB by default; what was not used for
             longest goes first.
         verify: False by default; True runs each kernel, once it is built, on random inputs next to
@@ -149,7 +149,7 @@ class Options:
 
     @property
     def bounds(self) -> Bounds:
-        """Where kernels with loops and recursion give up."""
+        """Bounds at which kernels with loops and recursion give up."""
         return Bounds(self.most_iterations, self.most_depth)
 
     def told(self) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ class Options:
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """What compiles less well than it could: as asked, or as something was not measured."""
+        """Sentences on options and lacking measurements that may make the model slower."""
         if not self.weld:
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:

@@ -71,10 +71,10 @@ def full_pipeline(
     Every other raises a BuildError that names this one.
 
     Args:
-        device: as of :func:`tvm_tile.compile`; by default the one that the current target
+        device: a device as in :func:`tvm_tile.compile`; by default the one that the current target
             describes, which for an architecture that several records have is the GPU that is
             present, or else the first of them.
-        options: as of :func:`tvm_tile.compile`.
+        options: options as in :func:`tvm_tile.compile`.
 
     Raises:
         Exception: the pass raises what :func:`tvm_tile.compile` does.

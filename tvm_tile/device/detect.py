@@ -35,7 +35,7 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class GpuProperties:
-    """What the driver tells about a GPU.
+    """Properties of a GPU as its driver tells them.
 
     Attributes:
         name: the marketing name, such as ``"NVIDIA H200"``.
@@ -77,7 +77,7 @@ def resolve_device(device: str | Device) -> Device:
 
     Raises:
         UnknownDeviceError: no record has that name, or ``device`` is neither name nor record.
-        DeviceRecordError: it is a file that holds no device record.
+        DeviceRecordError: the file holds no device record.
         DeviceTooSmallError: ``"auto"``, and the GPU present is older than any record.
     """
     if isinstance(device, Device):
@@ -172,7 +172,7 @@ def read_gpu() -> GpuProperties | None:
 
 
 def _told_by_driver() -> dict[str, Any]:
-    """What CUDA's driver tells of the first GPU that TVM does not ask; nothing without one."""
+    """Properties of the first GPU that CUDA's driver tells and TVM does not; none without one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

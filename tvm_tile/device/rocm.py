@@ -37,14 +37,15 @@ _BLOCKS = 16  # with a barrier each; single waves need none
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What a compute unit of a generation is like.
+    """Properties that all compute units of a generation share.
 
     Attributes:
         warp_size: threads of a wave.
         lanes: float32 multiply-adds of a compute unit in a cycle.
         threads: resident on a compute unit.
         registers: 32-bit ones of a compute unit, accumulation registers among them.
-        registers_per_thread: that any instruction can name; those for accumulation come on top.
+        registers_per_thread: registers that any instruction can name; those for accumulation come
+            on top.
         register_unit: a thread is given multiples of so many.
         local_data_share: bytes of a compute unit; ``shared_per_block``, what a block can have.
     """

@@ -17,12 +17,12 @@ def text_of(data: Any) -> str:
 
 
 def revived(kind: Any, data: Any) -> Any:
-    """What ``dataclasses.asdict`` took apart, each value of the type that its field has.
+    """Make frozen data of the dictionary that ``dataclasses.asdict`` made of such data.
 
     Args:
         kind: a dataclass, a tuple of one kind or of several, a ``frozenset``, a ``Mapping`` from
             texts, a union of such kinds, or what JSON has itself.
-        data: of it; fields that are missing take their defaults.
+        data: dictionary of the fields; fields that are missing take their defaults.
 
     Raises:
         TypeError: a field is unknown, missing and without a default, or of another type.

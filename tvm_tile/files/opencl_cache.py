@@ -56,7 +56,7 @@ def forget_programs(folder: Path, most_bytes: int) -> None:
 
     Args:
         folder: PoCL's.
-        most_bytes: of all programs.
+        most_bytes: limit of the size of all programs together, in bytes.
     """
     looked = folder / "looked"
     with contextlib.suppress(OSError):

@@ -32,8 +32,9 @@ def forget_oldest(
 
     Args:
         entries: all that there is.
-        most_bytes: that may be left.
-        in_use_since: what was used since then stays, whatever the limit, for others may read it.
+        most_bytes: limit of the size of the entries that are left, in bytes.
+        in_use_since: time since which used entries stay, whatever the limit, as others may be
+            reading them.
 
     Returns:
         What was removed. Another process may have been faster.

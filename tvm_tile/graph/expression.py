@@ -41,7 +41,7 @@ class Expression:
     def of(
         cls, block: SBlock, operator: Operator, value: Any, given: tuple[Any, ...] = ()
     ) -> Expression:
-        """What a block computes on its way, with the names that ``operator`` gives its axes."""
+        """The expression that a block stores, with the names that ``operator`` gives its axes."""
         pairs = zip(block.iter_vars, operator.axes, strict=True)
         return cls(value, {v.var: AffineIndex(((axis.name, 1),)) for v, axis in pairs}, given)
 
@@ -107,7 +107,7 @@ class Expression:
         return tvm_ffi.structural_map(self.value, entries, order="post")
 
     def _number(self, load: Any) -> int | None:
-        """Which of the given tensors a load is of."""
+        """Number of the given tensor that a load reads."""
         return next((n for n, own in enumerate(self.given) if load.source.same_as(own)), None)
 
 
@@ -179,7 +179,7 @@ def combined(block: SBlock, kind: Any) -> Any | None:
 
 
 def summand(block: SBlock) -> Any | None:
-    """What a block adds up, from zero on; ``None`` where that is not what it does."""
+    """Expression that a block adds up from zero; ``None`` for a block that does anything else."""
     start = block.init
     is_from_zero = isinstance(start, tirx.BufferStore) and number_in(start.value) == 0
     return combined(block, tirx.Add) if is_from_zero else None
@@ -218,7 +218,7 @@ def quotient(value: Any, count: Any) -> Any:
 
 
 def remainder(value: Any, count: Any) -> Any:
-    """What :func:`quotient` leaves."""
+    """Remainder of the division of :func:`quotient`."""
     return value % count if isinstance(count, int) else tirx.truncmod(value, like(value, count))
 
 

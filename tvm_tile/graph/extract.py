@@ -88,7 +88,7 @@ def nodes_in(tree: Any, *kinds: Any, order: str = "pre") -> list[Any]:
     """The nodes of some kinds in an expression or a statement, as often as they occur.
 
     Args:
-        tree: where to look.
+        tree: expression or statement to be searched.
         kinds: classes of nodes.
         order: ``"pre"`` for a node ahead of those that it holds, ``"post"`` for it behind them.
     """

@@ -58,7 +58,7 @@ def reached(var: Any, calls: Mapping[Any, Set[Any]], without: Set[Any] = frozens
 
     Args:
         var: the function.
-        calls: of a module, as :func:`calls_of` tells them.
+        calls: calls of each function of a module, as :func:`calls_of` tells them.
         without: functions behind which nobody looks.
     """
     found: set[Any] = set()

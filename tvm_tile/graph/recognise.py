@@ -56,8 +56,8 @@ class _Alphabet:
     """The different codes of a tensor, at most 256, and which of them each element has.
 
     Attributes:
-        codes: of one dimension; some may be no element's.
-        places: in ``codes``, uint8, of the tensor's shape.
+        codes: codes in one dimension; some may be no element's.
+        places: place in ``codes`` of each element: uint8, in the tensor's shape.
     """
 
     codes: Array
@@ -86,10 +86,10 @@ class _Code(NamedTuple):
     """How the codes of an alphabet are kept.
 
     Attributes:
-        code: what the bits of a code mean.
+        code: meaning of the bits of a code.
         entry: element type of what codes mean.
         patterns: the bits of each code of the alphabet, uint8.
-        table: what they mean, where they are entries.
+        table: entries that the codes number, where they are entries.
     """
 
     code: Code

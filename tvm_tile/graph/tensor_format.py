@@ -63,7 +63,7 @@ class Floats:
         mantissa: its bits.
         is_signed: whether the highest bit is a sign.
         first_special: codes from this one on, the sign left out, are infinity or NaN.
-        infinities: how many of these are infinity, the first ones.
+        infinities: how many of the special codes, the first ones, are infinity.
     """
 
     exponent: int
@@ -82,7 +82,7 @@ class Floats:
 
     @property
     def bias(self) -> int:
-        """What the exponent is less."""
+        """Number that is subtracted from the exponent."""
         return int((1 << (self.exponent - 1)) - 1)
 
     def __str__(self) -> str:
@@ -130,13 +130,13 @@ class TensorFormat:
     """How a tensor is kept.
 
     Attributes:
-        code: what the bits of a code mean.
+        code: meaning of the bits of a code.
         entry: element type of the table's entries; of other codes that of their numbers, which it
             holds exactly.
-        dtype: of the values.
-        zero: what is subtracted first.
-        scales: what is multiplied with, in this order.
-        offset: what is added last.
+        dtype: element type of the values.
+        zero: numbers that are subtracted first.
+        scales: factors, in the order of multiplication.
+        offset: numbers that are added last.
     """
 
     code: Code
@@ -210,8 +210,8 @@ def stacked_format(formats: Sequence[TensorFormat], rows: Sequence[int]) -> Tens
     shared by more rows is kept several times.
 
     Args:
-        formats: of the matrices; these have columns alike.
-        rows: of each.
+        formats: formats of the matrices, which agree along columns.
+        rows: rows of each matrix.
 
     Returns:
         ``None`` where the formats differ in more than how many rows a box has.

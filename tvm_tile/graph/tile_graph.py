@@ -113,7 +113,7 @@ class Access:
         """The access with other names of all axes.
 
         Args:
-            names: of each axis, the name that it had and the one that it gets.
+            names: pairs of each axis's former name and its new one.
         """
         terms = (tuple((names[axis], c) for axis, c in index.terms) for index in self.indices)
         indices = zip(self.indices, terms, strict=True)

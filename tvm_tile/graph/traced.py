@@ -18,7 +18,7 @@ HALVES = ("float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOperand:
-    """What a step subtracts, multiplies or adds; it broadcasts with the codes."""
+    """Operand of a step, which subtracts, multiplies or adds it; it broadcasts with the codes."""
 
     values: Array
     dtype: str
@@ -26,11 +26,11 @@ class StepOperand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What one operator makes of each element.
+    """A step of the computation: one operator's arithmetic on each element.
 
     Attributes:
         dtype: element type of the result.
-        function: of the element and the operand; ``None`` of a cast.
+        function: function of the element and the operand; ``None`` for a cast.
         operand: broadcasts with the codes; ``None`` of a cast.
     """
 
@@ -46,11 +46,11 @@ class Traced:
     Attributes:
         codes: integers, truth values, or floats of 8 or 4 bits.
         dtype: element type of the values.
-        steps: what was computed of the codes, or of the entries that they number.
-        table: of floats, whose entries the codes number.
-        zero: what was subtracted first, as formats know it.
-        scales: what was multiplied with then.
-        offset: what was added last.
+        steps: steps that were computed of the codes, or of the entries that they number.
+        table: floats that the codes number, if they are entries of a table.
+        zero: numbers that were subtracted first, as formats know it.
+        scales: factors of the multiplications behind that.
+        offset: numbers that were added last.
     """
 
     codes: Array
@@ -76,10 +76,10 @@ class Traced:
         return np.broadcast_to(self._computed(self.codes, lambda own: own), self.codes.shape)
 
     def of_each(self, codes: Array, box: Sequence[int]) -> Array:
-        """What each of some codes would mean in each box of the tensor.
+        """Values that some codes would have in each box of the tensor.
 
         Args:
-            codes: of one dimension.
+            codes: codes in one dimension.
             box: extents of boxes, in each of which elements have the same operands.
 
         Returns:

@@ -148,8 +148,8 @@ def make_persistent(
 
     Args:
         name: of the function.
-        operators: what was planned.
-        plan: for them.
+        operators: the operators that were planned.
+        plan: their plan.
         bound: of each operator, its kernels and arguments.
         inputs: tensors that the kernel reads; arguments count them first.
         outputs: tensors that it writes, the workspace last, behind :attr:`FlowSizes.stops`'s word.

@@ -17,9 +17,9 @@ class Chained:
     """The calls of a function in a run of a model.
 
     Attributes:
-        calls: how many.
-        steps: how many of them come right behind another kernel.
-        constant_bytes: of its arguments that are constants in every call.
+        calls: number of calls.
+        steps: number of calls right behind another kernel.
+        constant_bytes: bytes of its arguments that are constants in every call.
     """
 
     calls: int
@@ -29,11 +29,12 @@ class Chained:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What a function whose kernels start early fetches ahead, and what it gains.
+    """Bytes that a function whose kernels start early fetches ahead, and the time that it gains.
 
     Attributes:
-        ahead_bytes: of its constants, fetched into the second-level cache while it waits.
-        step_seconds: by which a call right behind another kernel ends earlier, predicted; zero
+        ahead_bytes: bytes of its constants that are fetched into the second-level cache while it
+            waits.
+        step_seconds: predicted time by which a call right behind another kernel ends earlier; zero
             where nothing was measured.
     """
 
@@ -46,7 +47,7 @@ def dependence(chained: Chained, device: Device, *, forced: bool = False) -> Dep
 
     Args:
         chained: its calls, all of them in graphs.
-        device: that it is for.
+        device: the device that it is made for.
         forced: whether they start early wherever the device has that, measured or not.
 
     Returns:

@@ -19,9 +19,9 @@ def warm_seconds(rule: str, seconds: float, device: Device) -> float:
     """The time of a kernel whose operands are in the second-level cache, launch included.
 
     Args:
-        rule: that wrote it.
-        seconds: as its model predicts, which is the most.
-        device: that it is for.
+        rule: name of the rule that wrote it.
+        seconds: seconds with a cold cache, as its model predicts, which is the most.
+        device: the device that it is made for.
     """
     times = device.times.warm
     line = next((line for line in times.lines if line.rule == rule), None)

@@ -118,7 +118,7 @@ def fused_cost(
     """What :class:`~tvm_tile.passes.JoinProducts` asks: the predicted cost of a part of a module.
 
     Args:
-        device: that it is compiled for.
+        device: the device that it is compiled for.
         first: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
 

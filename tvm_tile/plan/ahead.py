@@ -28,10 +28,10 @@ class Ask:
     """A vEU's share of a constant that it asks the second-level cache for.
 
     Attributes:
-        operator: that reads the constant.
-        constant: which of the operator's.
+        operator: operator that reads the constant.
+        constant: number of the constant among the operator's.
         start: bytes from the constant's start, a multiple of :data:`LINE`.
-        lines: how many; the last may be partly behind the constant's end.
+        lines: number of lines; the last may be partly behind the constant's end.
     """
 
     operator: int
@@ -42,12 +42,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """What a vEU does next: it asks, then waits, then runs a rTask.
+    """A vEU's next entry: it asks for constants, then waits, then runs a rTask.
 
     Attributes:
-        task: that it runs; ``None`` where it does not.
-        waits: for what it waits.
-        asks: for what it asks.
+        task: rTask that it runs; ``None`` where it runs none.
+        waits: counters that it waits for.
+        asks: constants that it asks for.
     """
 
     task: QueuedTask | None
@@ -64,9 +64,9 @@ def ahead_bytes(
     none run at once, so that nothing is ahead; weights that stay in shared memory are there.
 
     Args:
-        operators: what was planned.
-        plan: for them.
-        device: where it runs.
+        operators: the operators that were planned.
+        plan: their plan.
+        device: the device that it runs on.
 
     Returns:
         One number an operator; no numbers where nothing was measured of kernels that stream.
@@ -91,9 +91,9 @@ def entries(
     """The queue of each vEU with what it asks and waits for.
 
     Args:
-        operators: what was planned.
-        plan: for them.
-        waited: what rTasks wait for.
+        operators: the operators that were planned.
+        plan: their plan.
+        waited: counters that rTasks wait for.
     """
     asked = [_asked(operators, plan, veu) for veu in range(plan.num_veus)]
     return tuple(
@@ -105,7 +105,7 @@ def entries(
 def _asked(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, veu: int
 ) -> list[tuple[Ask, ...]]:
-    """What a vEU asks for in each step: its part of the lines of each constant."""
+    """Lines of each constant that a vEU asks for in each step."""
     found: list[tuple[Ask, ...]] = []
     for step in plan.steps:
         asks: list[Ask] = []

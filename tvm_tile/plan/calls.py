@@ -11,12 +11,12 @@ from tvm_tile.plan.rprogram import Branch, Invoke, Item, OwnRegion, Repeat, RPro
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Where the memory lies that calls have of their own, one behind the other.
+    """Places of the memory that calls have of their own, one behind the other.
 
     Attributes:
-        start: of the first one's, bytes from the workspace's start.
+        start: start of the first call's memory, in bytes from the workspace's start.
         size: bytes of each.
-        count: how many there may be.
+        count: the most calls within each other.
     """
 
     start: int

@@ -30,10 +30,11 @@ def check(
     """Check a plan and, where they are given, the values' places in the workspace.
 
     Args:
-        operators: what was planned.
-        plan: of them.
-        device: where it is to run.
-        extents: of values in the workspace; those that are read after the kernel are not in it.
+        operators: the operators that were planned.
+        plan: their plan.
+        device: the device that the plan is to run on.
+        extents: places of values in the workspace; those that are read after the kernel are not in
+            it.
 
     Raises:
         PlanError: an rTask is missing, twice, or on no vEU; an operator does not come after those

@@ -46,8 +46,8 @@ def coschedule(operators: tuple[ROperator, ...], device: Device) -> ExecutionPla
     """The best persistent kernel for ``operators``, each of them in it.
 
     Args:
-        operators: in a topological order.
-        device: where they run.
+        operators: the operators in a topological order.
+        device: the device that they run on.
 
     Returns:
         The plan; None where the device has no barrier of the whole grid, or where no shape of the

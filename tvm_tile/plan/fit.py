@@ -37,8 +37,8 @@ class Fits:
     Attributes:
         grid: times in seconds, ascending, shape (points,).
         veus: shape (kinds, points); falls along the grid.
-        best: which of its ways takes so few, shape (kinds, points).
-        num_veus: how many there are.
+        best: number of the way that takes the fewest vEUs, shape (kinds, points).
+        num_veus: number of vEUs.
     """
 
     grid: Floats

@@ -36,7 +36,7 @@ class Executed:
 
     Attributes:
         counter: its own.
-        entered: of each region, how often it was entered by then.
+        entered: for each region, how often it was entered by then.
     """
 
     counter: int
@@ -44,11 +44,11 @@ class Executed:
 
 
 def path(program: RProgram, says: Says) -> Iterator[Executed]:
-    """What is executed, one after the other, until the program ends or goes beyond its bounds.
+    """Executions in order, until the program ends or goes beyond its bounds.
 
     Args:
-        program: that is followed.
-        says: what decisions say.
+        program: program that is followed.
+        says: answers of the decisions.
     """
     with contextlib.suppress(_BeyondError):
         yield from _Walk(program, says).of(program.items)
@@ -68,7 +68,7 @@ class _Walk:
         self._within = 0  # calls
 
     def of(self, items: Sequence[Item]) -> Iterator[Executed]:
-        """What is executed of items."""
+        """Executions of the items, in order."""
         for item in items:
             match item:
                 case Series(operators):
@@ -119,9 +119,9 @@ class _Walk:
 
 
 def ordered(program: RProgram, says: Says) -> Iterator[tuple[Executed, tuple[int, ...]]]:
-    """What is executed, each with the places on the path of what must have ended before it begins.
+    """Executions in order, each with the places on the path of those that it must wait for.
 
-    These are who has last written what it touches, and who has read since then what it writes.
+    These have last written what it touches, or have read since then what it writes.
     """
     writers: dict[int, tuple[int, int]] = {}  # by memory: place and counter
     readers: dict[int, list[int]] = {}
@@ -158,9 +158,10 @@ def check_path(
     apart from one another.
 
     Args:
-        program: that is followed.
-        says: what decisions say.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        program: program that is followed.
+        says: answers of the decisions.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
         PlanError: something may begin before what it must come after has ended; or it waits for
@@ -192,8 +193,9 @@ def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None =
     for some calls within each other.
 
     Args:
-        program: that is to be a kernel.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        program: program that is to be a kernel.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
         PlanError: as of :func:`check_path`.

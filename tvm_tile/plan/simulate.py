@@ -26,11 +26,12 @@ def simulate(
     """Run all queues, each event on a vEU picked at random.
 
     Args:
-        operators: what was planned.
-        plan: of them.
-        extents: of values in the workspace; the others have memory of their own.
+        operators: the operators that were planned.
+        plan: their plan.
+        extents: places of values in the workspace; the others have memory of their own.
         rng: picks.
-        waited: what rTasks wait for, where other than :func:`~tvm_tile.plan.waits.waits`.
+        waited: waits of rTasks, if they are others than those of
+            :func:`~tvm_tile.plan.waits.waits`.
 
     Raises:
         PlanError: an rTask reads a value that is not completely written, or writes over one that

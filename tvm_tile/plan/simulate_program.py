@@ -45,12 +45,13 @@ def simulate_program(
     """Run all vEUs, each event on one picked at random.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
         plan: places the operators.
-        says: what decisions say.
+        says: answers of the decisions.
         rng: picks.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
         PlanError: a memory does not hold what is to be read, or is written before all have read
@@ -77,18 +78,20 @@ def simulate_program(
 
 @dataclass(slots=True)
 class _Veu:
-    """Where a vEU is.
+    """State of a vEU on its way through the program.
 
     Attributes:
         code: its instructions.
-        place: of the one that is next, or runs.
+        place: place of the instruction that is next, or runs.
         running: whether that has begun.
-        executions: of each region, how often it was entered.
-        left: of each counted loop, iterations that are left; of each other one, by its head, those
-            that it has gone through.
-        begun: of each counter and rTask, how often the vEU has come to it; a decision has no rTask.
-        asked: of each decision, how often.
-        returns: of each call that it is within, the region behind it, and where it goes on.
+        executions: for each region, how often it was entered.
+        left: for each counted loop, iterations that are left; for each other one, by its head,
+            those that it has gone through.
+        begun: for each counter and rTask, how often the vEU has come to it; a decision has no
+            rTask.
+        asked: for each decision, how often it was asked.
+        returns: for each call that it is within, the region behind it, and the instruction at which
+            it goes on.
         is_stopped: whether it went home, beyond a bound.
     """
 

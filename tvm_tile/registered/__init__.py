@@ -79,7 +79,7 @@ def safe_divisor(b: Any) -> Any:
 
 
 def factor_of_divisor(b: Any) -> Any:
-    """What a quotient by :func:`safe_divisor` is to be multiplied with: 0, -1, or else 1."""
+    """Factor that replaces a division by :func:`safe_divisor`: 0, -1, or else 1."""
     return _call(_FACTOR, b)
 
 
@@ -308,8 +308,8 @@ def wrap_function(name: str, wrap: Callable[[Any], Callable[..., Any]]) -> None:
     """Put a function in the place of one in TVM's registry; none is put where there is none.
 
     Args:
-        name: in the registry.
-        wrap: from the former function, which it may call, to the new one.
+        name: name of the function in the registry.
+        wrap: function that takes the former function, which it may call, and gives the new one.
     """
     import tvm_ffi
 

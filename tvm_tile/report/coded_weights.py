@@ -14,7 +14,7 @@ class CodedWeight:
     """A matrix that a model computes of codes.
 
     Attributes:
-        shape: of its values.
+        shape: shape of its values.
         dtype: their element type.
         format: how it is kept; ``None`` where it is not, but as its values.
         reason: why not; empty where it is.

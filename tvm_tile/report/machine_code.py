@@ -17,7 +17,7 @@ def with_resources(
     """Kernels with what their machine code takes.
 
     Args:
-        kernels: of a model.
+        kernels: kernels of a model.
         built: name of a kernel -> what it was built to; those that are missing stay as they are.
         device: that they are for.
     """

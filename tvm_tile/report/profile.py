@@ -20,8 +20,8 @@ class KernelProfile:
     """A kernel of a model: what all calls of it in a run took.
 
     Attributes:
-        name: as in the report; the symbol of a kernel that the report does not know.
-        report: what is known of it; None of what is none of the model's functions.
+        name: name in the report; for a kernel that the report does not know, its symbol.
+        report: report of the kernel; None for one that is none of the model's functions.
         calls: of a run, the median; a call may be several launches.
         seconds: the median of the runs.
         spread: interquartile range of the runs, seconds.

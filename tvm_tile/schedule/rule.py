@@ -41,7 +41,7 @@ class Scheduled:
 
     Attributes:
         func: TensorIR with its loops bound to blocks and threads.
-        rule: that wrote it.
+        rule: name of the rule that wrote it.
         tile: the chosen tile, in one line for people.
         grid: blocks of the main kernel.
         block: threads of a block.
@@ -71,7 +71,7 @@ class Task:
     Attributes:
         func: the function.
         graph: its operators.
-        device: that it is for.
+        device: the device that it is made for.
         extents: of each output, what a call needs of it, if not always all: numbers, or expressions
             of variables that will be parameters of the function. What is written beyond these is
             needed by nobody.

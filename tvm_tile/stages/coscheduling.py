@@ -84,7 +84,7 @@ def coschedule_what_builds(
         fused: the module before it was scheduled.
         scheduled: the module, workspaces lifted.
         kernels: of its functions.
-        device: that it is for.
+        device: the device that it is made for.
         builder: that has built its functions.
         control: where loops run.
         bounds: where kernels with loops give up.

@@ -55,7 +55,7 @@ def fuse(
 
     Args:
         mod: a model in Relax.
-        device: that it is compiled for.
+        device: the device that it is compiled for.
         first: schedules them; shared with whoever schedules the result.
         refused: why functions must not be made of others, by their contents.
         weld: as in :class:`~tvm_tile.options.Options`.

@@ -40,7 +40,7 @@ class Opening:
         """The fused model over tensors of the greatest extents, which takes open ones.
 
         Args:
-            device: that it is compiled for.
+            device: the device that it is compiled for.
             fuse: the stages.
             choices: schedules functions.
             refused: why functions must not be made of others.

@@ -70,11 +70,11 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
 def contraction_predictor(
     programs: Sequence[RProgram], device: Device
 ) -> Callable[[Device], Floats]:
-    """What the model predicts for given tiles, as a function of a device's rates and times.
+    """Predicted seconds of given tiles, as a function of a device's rates and times.
 
     Args:
         programs: tiles of one operator, which fit the device; one or more.
-        device: whose banks and shared memory decide on layouts there.
+        device: device whose banks and shared memory decide on the layouts.
 
     Returns:
         For a device that differs in rates and times only, seconds, shape (programs,).
@@ -108,7 +108,7 @@ def transfer_seconds(program: RProgram, device: Device) -> float:
 
 
 def _shared_reads(device: Device, tiles: Candidates, footprint: Ints) -> SharedReads:
-    """What the layouts that the kernels will have cost."""
+    """Cost of the layouts that the kernels will have."""
     found = np.zeros((3, len(tiles.groups)), np.int64)
     for row in range(len(tiles.groups)):
         layouts = staged_layouts(_program(tiles, row), int(footprint[row]), device)

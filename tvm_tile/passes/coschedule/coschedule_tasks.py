@@ -84,8 +84,8 @@ class Coscheduled:
 
     Attributes:
         name: of the function.
-        operators: what was planned.
-        plan: for them.
+        operators: the operators that were planned.
+        plan: their plan.
         apart_seconds: predicted, as launches of their own.
         program: of loops, branches and calls that they are in; None of a straight line.
     """
@@ -302,7 +302,7 @@ def _ways(
         facts: about its function.
         weights: bytes of the constants that the function reads.
         is_amid_flow: whether it is to be part of a kernel with loops and branches.
-        device: that it is for.
+        device: the device that it is made for.
     """
     scheduled = variant.scheduled
     way = Lowering(device, scheduled.func, tuple(range(len(scheduled.func.params))))

@@ -32,7 +32,7 @@ class MarkDependentLaunches:
     ``call_tir`` keep their form.
 
     Attributes:
-        device: that it is compiled for.
+        device: the device that it is compiled for.
         forced: whether all functions get it that can.
     """
 

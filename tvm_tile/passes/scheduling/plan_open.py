@@ -62,7 +62,7 @@ def planned_open(
     Args:
         opened: the function.
         schedule: schedules one.
-        device: that it is for.
+        device: the device that it is made for.
         loss: 0.1 is a tenth.
     """
     func, report = schedule(opened)

@@ -28,8 +28,8 @@ class Link:
 
     Attributes:
         box: number of that box.
-        title: of that box.
-        tensor: for people.
+        title: title of that box.
+        tensor: shape and dtype of the tensor, for people.
     """
 
     box: int
@@ -42,19 +42,19 @@ class Box:
     """A call, an input or an output.
 
     Attributes:
-        number: of all boxes of the page.
-        title: what the user calls it.
-        names: all of that.
-        lines: what else it says.
-        kind: what it is.
+        number: number among all boxes of the page.
+        title: name in the user's model.
+        names: all of its names in the user's model.
+        lines: further lines of text.
+        kind: kind of the box.
         kernel: number of the kernel that it calls; ``None`` where it calls none.
-        heat: its time, as a part of the longest call's.
+        heat: its time, as a share of the longest call's.
         place: its left upper corner.
-        sizes: names and texts of what it is given besides, such as weights.
-        takes: what it is given.
-        gives: what it makes.
+        sizes: names and texts of its other inputs, such as weights.
+        takes: tensors that it is given.
+        gives: tensors that it makes.
         find: all that a search looks into, in lower case.
-        inside: of a function of the model, where its own graph begins.
+        inside: place where its own graph begins, if it calls a function of the model.
     """
 
     number: int
@@ -89,9 +89,9 @@ class Arrow:
 
     Attributes:
         maker, taker: numbers of the boxes.
-        path: that it is drawn as, from ``top`` down.
-        top: of its graph.
-        tensor: for people.
+        path: path that it is drawn as, from ``top`` down.
+        top: top of its graph.
+        tensor: shape and dtype of the tensor, for people.
     """
 
     maker: int
@@ -114,9 +114,9 @@ class GraphView:
     """The graphs of all functions of a model, one below the other.
 
     Attributes:
-        boxes: by number.
+        boxes: boxes by number.
         lines: between them.
-        shapes: of what boxes make.
+        shapes: shapes of the tensors that boxes make.
         headings: names of functions, and where they are told; none of a model of one.
         width, height: of all.
     """

@@ -63,7 +63,7 @@ def _file(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """What a browser may do with the page: run the one script, and load nothing."""
+    """Content-security policy of the page: the browser may run the one script, and load nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     styles = "style-src 'unsafe-inline'"
     return f"default-src 'none'; script-src 'sha256-{digest}'; {styles}; base-uri 'none'"

@@ -21,8 +21,8 @@ class Vertex:
     """A box, or a waypoint of an edge.
 
     Attributes:
-        rank: from above.
-        width: in pixels.
+        rank: rank from above.
+        width: width in pixels.
         is_waypoint: whether it is one.
     """
 
@@ -37,8 +37,8 @@ def ranks(count: int, edges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     A box that nothing comes before is right above the first that needs it.
 
     Args:
-        count: of the boxes.
-        edges: from a box to one of a greater number.
+        count: number of boxes.
+        edges: pairs of a box and one of a greater number that it leads to.
     """
     found = [0] * count
     after: list[list[int]] = [[] for _ in range(count)]
@@ -59,9 +59,9 @@ def ordered(
     """The vertices of each rank from left to right, so that few edges cross.
 
     Args:
-        vertices: by number.
-        above: of each, those that an edge comes from.
-        below: of each, those that an edge goes to.
+        vertices: vertices by number.
+        above: for each vertex, those that an edge comes from.
+        below: for each vertex, those that an edge goes to.
     """
     rows: list[list[int]] = [[] for _ in range(max((v.rank for v in vertices), default=-1) + 1)]
     for number, vertex in enumerate(vertices):
@@ -103,10 +103,10 @@ def centres(
     below: Sequence[Sequence[int]],
     gap: float,
 ) -> list[float]:
-    """Where the middle of each vertex is: as near to its neighbours' as those beside it allow.
+    """Middle of each vertex, as near to its neighbours' as those beside it allow.
 
     Args:
-        rows: as :func:`ordered` made them.
+        rows: vertices of each rank, as made by :func:`ordered`.
         vertices, above, below: as of that.
         gap: between two vertices of a rank, at least.
     """

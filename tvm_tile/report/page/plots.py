@@ -34,10 +34,11 @@ class Roof:
     """A line that no kernel gets above.
 
     Attributes:
-        path: of the line.
-        text: what it is.
-        place: where that is written.
-        angle: of the text, in degrees; ``None`` of a text that ends there, and does not begin.
+        path: path of the line.
+        text: text beside the line.
+        place: place of the text.
+        angle: angle of the text, in degrees; ``None`` for a text that ends there, and does not
+            begin.
     """
 
     path: str
@@ -63,8 +64,8 @@ class Roofline:
 
     Attributes:
         ticks_across, ticks_up: of the axes.
-        roofs: of the device.
-        points: those of most time first.
+        roofs: lines of the device.
+        points: points, those of most time first.
         left_out: kernels that compute nothing, or of no known time.
     """
 
@@ -190,7 +191,7 @@ class MemoryPlot:
         ticks_across, ticks_up: of the axes.
         moments: each call.
         most: the most bytes that are needed at once, and while which call.
-        planned: where the line of the memory that was planned is.
+        planned: height of the line of the memory that was planned.
         unknown: tensors whose sizes are known only in a call, which are left out.
     """
 
@@ -239,7 +240,7 @@ def memory_plot(report: ModelReport, kernels: Sequence[KernelView]) -> MemoryPlo
 
 
 def _round_values(most: float) -> Iterator[float]:
-    """From zero on, so that there are a few and each has one digit, or a five behind it."""
+    """A few round values from zero on, each of one digit, or with a five behind it."""
     power = 10.0 ** math.floor(math.log10(most / _TICKS))
     step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power * _TICKS >= most * 0.999)
     return (step * n for n in range(int(most / step) + 1))

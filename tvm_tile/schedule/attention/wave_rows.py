@@ -26,7 +26,7 @@ class WaveRows:
     """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
 
     Args:
-        unit: that multiplies.
+        unit: the unit that multiplies.
         tile: how the block computes its rows.
         thread: its number in the block.
         dtype: of weights.

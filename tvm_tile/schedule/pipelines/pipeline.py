@@ -20,7 +20,7 @@ class Pipeline(ABC):
     """How the chunks of a block's tile are brought and summed up, while a thread's code is written.
 
     Args:
-        product: what is computed.
+        product: the product that is computed.
         tile: how.
         own: where the thread's part of the tile is.
         buffers: the function's parameters by name.

@@ -38,7 +38,7 @@ def write_scan(scan: Scan, totals: Sequence[int], begin: Begin) -> tirx.PrimFunc
     """The function of a scan, of one kernel or of two, with the parameters of its definition.
 
     Args:
-        scan: what is computed.
+        scan: the scan that is computed.
         totals: the shape of the totals of all parts; empty where rows are not in parts.
         begin: begins each kernel.
     """

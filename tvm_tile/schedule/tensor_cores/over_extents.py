@@ -39,7 +39,7 @@ def times_over(
 
     Args:
         found: the product, at the greatest extents.
-        device: that the tile is for.
+        device: the device that the tile is made for.
         construct: names at most so many tiles of a product.
         seconds: predicts what a tile takes for a shorter product.
         text: describes the tile.

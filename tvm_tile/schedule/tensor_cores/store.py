@@ -153,7 +153,7 @@ class SumStore:
         """Store ``count`` neighbours: four, two or one.
 
         Args:
-            count: how many.
+            count: their number.
             total: 0 up to the last -> the sum.
             column: of the first, in the tile.
             place: values of the axes but the columns', of which it has the tile's first.

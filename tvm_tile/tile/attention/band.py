@@ -34,7 +34,7 @@ class Band:
         return first_ends and last_begins
 
     def holds(self, diagonal: Any) -> list[Any]:
-        """What must hold of ``j - i`` for an element to be in the band."""
+        """Conditions on ``j - i`` that hold for elements in the band."""
         bounds = []
         if self.lower is not None:
             bounds.append(diagonal >= self.lower)
@@ -43,10 +43,7 @@ class Band:
         return bounds
 
     def crosses(self, diagonal: Any, rows: int, columns: int) -> list[Any]:
-        """What of a tile's first ``j - i`` means that some of its elements are not in the band.
-
-        One of these is enough.
-        """
+        """Conditions on a tile's first ``j - i``, each of which puts elements out of the band."""
         bounds = []
         if self.lower is not None:
             bounds.append(diagonal - (rows - 1) < self.lower)
@@ -102,7 +99,7 @@ class Banded:
     """A matrix of two values.
 
     Attributes:
-        band: where it is ``inside``.
+        band: band whose elements have the value ``inside``.
         inside: the value there.
         outside: the value everywhere else.
     """

@@ -53,7 +53,8 @@ class Chain:
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
         beside: bytes of what else weights are made of, such as a mask or a bias.
-        operations: that make a weight of a score where there is no softmax; else ``None``.
+        operations: operations that make a weight of a score where there is no softmax; else
+            ``None``.
     """
 
     first: Product
@@ -102,9 +103,9 @@ class Chain:
         A scheduler issues an instruction each cycle if it has two warps or more.
 
         Args:
-            device: that has the multiprocessor.
+            device: device that has the multiprocessor.
             size: rows and keys of the tiles that are at work together.
-            warps: that share them.
+            warps: warps that share the operations.
         """
         slots = math.prod(size) * (self.operations or 0) / device.lanes_per_multi_processor
         return slots * max(1.0, 2 * SCHEDULERS / max(1, warps))
@@ -129,7 +130,7 @@ class ChainTile(WalkingTile):
         consumers: warpgroups of 64 rows each. For these the depth is in whole lines, and the
             columns are in eights.
         stages: tiles of keys that the ring holds, and of values.
-        ring_bytes: of shared memory, for the queries and the stages of a block.
+        ring_bytes: bytes of shared memory for the queries and the stages of a block.
     """
 
     consumers: int
@@ -238,8 +239,8 @@ def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
 
     Args:
         keys: the axis, as of the first product or of the second one's depth.
-        operators: what lies between, and the second product, in order; their axes are named by
-            :func:`with_axes_of`.
+        operators: the operators between the products, and the second product, in order; their axes
+            are named by :func:`with_axes_of`.
     """
     for place, operator in enumerate(operators[:-1]):
         if [axis.name for axis in operator.reduce_axes if axis.extent > 1] != [keys.name]:

@@ -45,10 +45,10 @@ class CodedProduct:
         vectors: ``m``.
         rows: ``n``, of the matrix.
         depth: ``k``.
-        bits: of a code.
+        bits: bits of a code.
         group: elements of the sum that share all that is shared, from a multiple of it on.
         beside: bytes of what is read besides codes and vectors: scales and zeros.
-        instructions: that decode a pair of codes.
+        instructions: instructions that decode a pair of codes.
         halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
             and what it lets through are; else 1.
     """

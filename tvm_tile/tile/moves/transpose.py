@@ -87,11 +87,12 @@ class TransposeTile(Tile):
     """How a copy is shared out.
 
     Attributes:
-        extents: of a block's box along each axis; empty where threads run through all outputs.
+        extents: extents of a block's box along each axis; empty where threads run through all
+            outputs.
         block_size: threads of a block.
         vector: neighbouring outputs that a thread stores at once.
         loads: neighbouring elements that a thread reads of each source at once.
-        staged: which sources go through shared memory.
+        staged: sources that go through shared memory.
         grid: blocks.
         sectors: predicted transfers of 32 bytes.
     """
@@ -151,7 +152,7 @@ def neighbours(
     """Elements that lie in a row in memory, aligned so, wherever one walks through a box.
 
     Args:
-        access: of one index, a flat place.
+        access: access with one index, a flat place.
         order: how the box is walked through, the last axis fastest.
         box: its extents; whole axes, where not given.
         tested: axes along which one must not go on, as a choice depends on them.
@@ -249,9 +250,9 @@ def _timed(
 
     Args:
         tile: itself.
-        slots: of all warps.
+        slots: slots of all warps.
         life: cycles of a block that waits for memory only.
-        device: that the tile is for.
+        device: the device that the tile is made for.
         held: registers of a thread for elements on their way.
     """
     multi_processors = device.multi_processor_count

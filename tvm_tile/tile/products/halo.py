@@ -43,9 +43,9 @@ class Row:
 
     Attributes:
         extent: places along it that windows are summed for.
-        taps: of a window.
-        step: from one window to the next.
-        spread: from one tap to the next.
+        taps: taps of a window.
+        step: step from one window to the next.
+        spread: distance from one tap to the next.
     """
 
     extent: int
@@ -65,13 +65,13 @@ class Halo:
     Attributes:
         first: its left operand has the places, its right one the channels.
         rows: the places' dimensions.
-        channels: that the windows' sums have, and the second product's depth.
+        channels: channels of the windows' sums, which are the second product's depth.
         parts: first channel of each of the values of one channel that are read of the first
             product; more than one where a value gates another.
         has_window: whether windows are summed.
         second: takes the windows' sums; ``None`` where they are the output.
         inner_operations: operations of one value of the first product, behind it.
-        outer_operations: of one value behind the windows.
+        outer_operations: operations on one value behind the windows.
         traffic: bytes that cross global memory at least.
     """
 
@@ -109,13 +109,13 @@ class HaloTile(Tile):
         box: windows along each of the places' dimensions.
         chunk: channels at a time.
         turns: chunks that a block takes, one after the other.
-        warps: of the second product, along its rows and its columns.
+        warps: warps of the second product, along its rows and its columns.
         halo: places that the box's windows reach along each dimension.
-        depth: of the first product, in whole instructions.
-        columns: of the first product at a time.
+        depth: depth of the first product, in whole instructions.
+        columns: columns of the first product that are computed at a time.
         width: columns of the second product, in whole warps.
         kept: columns of the first product's values that are kept at a time.
-        taps: of a window; 0 where there is none.
+        taps: taps of a window; 0 where there is none.
         grid: blocks.
     """
 

@@ -55,7 +55,7 @@ def construct_matrix_cores(product: Product, device: Device, count: int) -> tupl
 
 
 def matrix_core_dtypes(device: Device) -> frozenset[str]:
-    """What :func:`construct_matrix_cores` finds tiles for on a device."""
+    """Element types for which :func:`construct_matrix_cores` finds tiles on a device."""
     known = (i for i in device.matrix_instructions if layout_of(i, device.warp_size))
     return frozenset(i.in_dtype for i in known)
 
@@ -119,9 +119,9 @@ def _timed(
     Parts are for compute units that have no block otherwise.
 
     Args:
-        product: what is computed.
-        device: on what.
-        tile: that fits it.
+        product: the product that is computed.
+        device: the device that computes it.
+        tile: a tile that fits the device.
         added: numbers of parts, and what adding them takes.
     """
     times = needed(device.times.matrix_cores, "matrix cores")
@@ -152,7 +152,7 @@ def _timed(
 
 
 def _adding_seconds(product: Product, device: Device, parts: int) -> float:
-    """What sums in parts take besides: they are written, and one more kernel reads them."""
+    """Seconds that sums in parts cost besides: they are written, and one more kernel reads them."""
     size = parts * product.batches * product.left.extent * product.right.extent * _SUM_BYTES
     is_cached = size <= device.l2_capacity
     moved = 2 * size / (device.l2_bandwidth if is_cached else device.read_bandwidth)
@@ -160,7 +160,7 @@ def _adding_seconds(product: Product, device: Device, parts: int) -> float:
 
 
 def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
-    """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
+    """Seconds of a chunk on a compute unit's matrix cores, in shared memory, cache and loads."""
     rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype]
     bounds = chunk_seconds(tile, device, rate, tile.unit.layout.copies)
     loads = sum(panel.size / (panel.width * panel.element) for panel in _panels(product, tile))

@@ -80,13 +80,13 @@ def construct_warpgroup(
 def shorter_seconds(
     product: Product, device: Device, tile: WarpgroupTile, work: StoreWork
 ) -> float:
-    """What a kernel takes that leaves out tiles behind the end of a product.
+    """Seconds of a kernel that leaves out tiles behind the end of a product.
 
     Args:
-        product: that is asked for, shorter than the one that the tile was made for.
-        device: that the tile is for.
-        tile: whose grid stays as it is.
-        work: what becomes of the sums.
+        product: the product that is asked for, shorter than the one that the tile was made for.
+        device: the device that the tile is made for.
+        tile: a tile whose grid stays as it is.
+        work: work on the sums before they are stored.
     """
     tiles = _count(product, tile.rows, tile.columns)
     return _seconds(product, device, replace(tile, tiles=tiles), work)
@@ -107,7 +107,7 @@ def _lines(tile: WarpgroupTile) -> int:
 
 
 def warpgroup_dtypes(device: Device) -> frozenset[str]:
-    """What :func:`construct_warpgroup` finds tiles for on a device."""
+    """Element types for which :func:`construct_warpgroup` finds tiles on a device."""
     return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
 
 

@@ -36,7 +36,7 @@ class ScanTile(RowTile):
     Attributes:
         vector: neighbouring elements that a thread loads at once.
         turns: vectors of a thread in one chunk of a row, on their way together.
-        chunks: of each part, one after another.
+        chunks: chunks of each part, one after another.
     """
 
     vector: int

@@ -30,8 +30,8 @@ class Chunk(ABC):
     """How one operand's chunk lies in a stage: as lines of units of 16 bytes.
 
     Attributes:
-        rows: of the block's tile; of the right operand, columns.
-        depth: of the chunk, in elements.
+        rows: rows of the block's tile; columns for the right operand.
+        depth: depth of the chunk, in elements.
         is_turned: whether rows, not the depth, are contiguous in global memory.
         width: elements of one copy.
         start: bytes into the stage.
@@ -119,9 +119,9 @@ class Slab(Chunk):
         instruction takes half, upper rows, these eight deeper, and the same of the lower rows.
 
         Args:
-            lane: of the warp.
+            lane: lane of the warp.
             row: the warp's first, a multiple of its rows.
-            is_right: which operand it is.
+            is_right: whether it is the right operand.
         """
         low, high = lane // 8 % 2, lane // 16
         lower, deeper = (high, low) if is_right else (low, high)

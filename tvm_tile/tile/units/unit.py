@@ -31,7 +31,7 @@ class MmaUnit:
 
     @property
     def warps(self) -> str:
-        """What a block has several of, for people."""
+        """Word for a block's groups of threads, for people."""
         return "warps"
 
     @property
@@ -67,11 +67,11 @@ class MmaUnit:
         """How a chunk of an operand lies in shared memory.
 
         Args:
-            product: whose operand it is.
+            product: product that has the operand.
             operand: its left or its right one.
-            rows: of the chunk; of the right operand, columns.
-            depth: of the chunk, in elements.
-            threads: that copy it.
+            rows: rows of the chunk; columns for the right operand.
+            depth: depth of the chunk, in elements.
+            threads: threads that copy it.
         """
         own, deep = (max(FRAGMENT, 1 << (size - 1).bit_length()) for size in (rows, depth))
         width = vector_width(operand, product.depth)
@@ -86,7 +86,7 @@ class WaveUnit:
     """An instruction of AMD's matrix cores.
 
     Attributes:
-        instruction: that multiplies.
+        instruction: the matrix instruction.
         warp: threads of the wave that it takes.
     """
 
@@ -102,7 +102,7 @@ class WaveUnit:
 
     @property
     def warps(self) -> str:
-        """What a block has several of, for people."""
+        """Words for a block's groups of threads and their instruction, for people."""
         return f"waves, {self}"
 
     @property

@@ -45,12 +45,12 @@ def construct_strips(
 
     Args:
         operator: the sum. The element types of its reads are those in memory; its write is there.
-        device: what the tiles are for.
+        device: the device that the tiles are made for.
         traffic: bytes that cross global memory at least.
         divides: whether sums are divided, or treated so, before they are stored. A division
             branches, where it meets denormals, and the compiler reads no row ahead of a branch.
-        sources: what slides as it lies in memory, as :func:`vectors_of` takes it; without, each
-            element is read and stored by itself.
+        sources: tensors that slide, as they lie in memory, as :func:`vectors_of` takes them;
+            without, each element is read and stored by itself.
     """
     window = window_of(operator)
     if window is None:
