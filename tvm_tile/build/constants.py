@@ -54,7 +54,7 @@ class TakenConstants:
     """The constants that one program takes, in their order.
 
     Args:
-        pool: of all programs that are compiled with it.
+        pool: constants of all programs that are compiled with it.
     """
 
     def __init__(self, pool: ConstantPool) -> None:
@@ -62,7 +62,7 @@ class TakenConstants:
         self._positions: dict[Constant, int] = {}
 
     def position(self, tensor: Any) -> int:
-        """Where the program finds a tensor among its constants."""
+        """Position of a tensor among the program's constants."""
         constant = self._pool.constant_of(tensor)
         return self._positions.setdefault(constant, len(self._positions))
 

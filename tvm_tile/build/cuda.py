@@ -137,7 +137,7 @@ def _with_extrema(source: str) -> str:
 
 
 def compiler_for(arch: str) -> str:
-    """What :func:`compile_cuda` would use for an architecture, with its version."""
+    """Name and version of the compiler that :func:`compile_cuda` would use for an architecture."""
     if _digits(arch) in nvrtc_architectures():
         return f"nvrtc {importlib.metadata.version('nvidia-cuda-nvrtc')}"
     nvcc = shutil.which("nvcc")

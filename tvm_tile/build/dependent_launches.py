@@ -75,7 +75,7 @@ def mark(func: Any, dependence: Dependence, constants: Mapping[str, int]) -> Any
 
 
 def step_seconds(func: Any) -> float:
-    """What :func:`mark` was told that a call behind another kernel gains; zero for others."""
+    """Seconds that a call behind another kernel gains, as told to :func:`mark`; else zero."""
     told = (func.attrs or {}).get(_MARK)
     return 0.0 if told is None else float(told[_SECONDS])
 

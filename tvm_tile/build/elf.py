@@ -11,7 +11,7 @@ _HEADER = struct.Struct("<IIQQQQ")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where a section lies in its file, in bytes; ``name`` is its place among the names."""
+    """Place of a section in its file, in bytes; ``name`` is its place among the names."""
 
     name: int
     kind: int

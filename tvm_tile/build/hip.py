@@ -112,7 +112,9 @@ def hip_text(source: str) -> str:
 
 
 def hip_compiler() -> str:
-    """What :func:`compile_hip` uses, with its version; ``"none"`` where it is not installed."""
+    """Name and version of the compiler of :func:`compile_hip`; ``"none"`` where it is not
+    installed.
+    """
     if zig_version() == "none":
         return "none"
     preludes = hashlib.sha256(b"".join(prelude.read_bytes() for prelude in _PRELUDES))

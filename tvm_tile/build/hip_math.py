@@ -79,7 +79,7 @@ def math_library(store: Store | None) -> bytes:
 
 
 def math_version() -> str:
-    """What the library is made with: it is the same where this is."""
+    """Version of the sources and tools of the library: it is the same where this is."""
     sources = (_SOURCE.read_bytes(), Path(__file__).read_bytes())
     return f"ziglang {zig_version()} {hashlib.sha256(b''.join(sources)).hexdigest()[:16]}"
 

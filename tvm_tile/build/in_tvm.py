@@ -28,7 +28,7 @@ def linked(parts: Iterable[Built], target: Any) -> Any:
     """A TVM IRModule of built PrimFuncs: code for the host, and kernels as declarations.
 
     Args:
-        parts: from :meth:`tvm_tile.build.Builder.build_parts`.
+        parts: parts from :meth:`tvm_tile.build.Builder.build_parts`.
         target: the TVM target of the kernels, of kind cuda.
     """
     import tvm

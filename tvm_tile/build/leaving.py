@@ -36,7 +36,7 @@ class Need:
 
     Attributes:
         blocks: thread tag, such as ``"blockIdx.x"`` -> the variable in ``condition`` that is it.
-        condition: of these variables and of the function's scalars; ``None``: always.
+        condition: condition on these variables and the function's scalars; ``None``: always.
     """
 
     blocks: Mapping[str, Any]
@@ -69,7 +69,7 @@ def leaving_unless(func: tirx.PrimFunc, needs: Sequence[Need]) -> tirx.PrimFunc:
 
     Args:
         func: the function; conditions may have its scalar parameters.
-        needs: of each of its kernels, in order.
+        needs: needs of each of its kernels, in order.
     """
     if all(need.condition is None for need in needs):
         return func

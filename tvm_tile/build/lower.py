@@ -70,7 +70,7 @@ class Builder:
     passes and the compilers let go of Python's lock.
 
     Args:
-        device: what to build for.
+        device: the device that is built for.
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
         store: keeps machine code from one process to the next.
@@ -189,10 +189,10 @@ class Builder:
         }
 
     def resources(self, mod: Any) -> dict[str, tuple[Resources, ...]]:
-        """What the kernels of a module's PrimFuncs take of a multiprocessor, by the machine code.
+        """Resources that the kernels of a module's PrimFuncs take, by their machine code.
 
         Args:
-            mod: as in :meth:`find_failures`.
+            mod: module as in :meth:`find_failures`.
 
         Returns:
             Name of the PrimFunc → of each of its kernels; without those that do not build or that

@@ -65,7 +65,7 @@ def content_sum(function: Any) -> str:
 
 
 def _text(function: Any) -> str:
-    """What a function is, as text; TVM has no script of one with others among its attributes."""
+    """Text of a function as a key; TVM has no script of one with others among its attributes."""
     import tvm
     import tvm_ffi
     from tvm import tirx

@@ -158,7 +158,7 @@ def compile_opencl(name: str, source: str) -> Any:
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
         BuildError: PoCL rejected the text.
-        DeviceError: as :func:`opencl_context`.
+        DeviceError: as in :func:`opencl_context`.
     """
     opencl_context()
     program = _build_program(source)

@@ -145,7 +145,7 @@ class _EndWriter:
     """Rewrites a function's ends.
 
     Attributes:
-        function: that calls itself there.
+        function: function that calls itself there.
     """
 
     function: Any

@@ -17,7 +17,7 @@ from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 
 def zig_folder() -> Path:
-    """Where Zig is installed, its libraries' sources beside it.
+    """Folder of Zig, with its libraries' sources.
 
     Raises:
         CompilerNotFoundError: the package ziglang is not installed.
@@ -48,7 +48,7 @@ def run_zig(tool: str, *arguments: str | Path, folder: str | Path) -> None:
 
     Args:
         tool: such as ``"clang"`` or ``"ld.lld"``.
-        arguments: for the tool; paths are absolute or within ``folder``.
+        arguments: arguments for the tool; paths are absolute or within ``folder``.
         folder: a temporary one, where the tool runs and keeps what it likes.
 
     Raises:

@@ -72,7 +72,7 @@ class Combining:
         return (_log_add_exp(left, right),)
 
     def place_in(self, state: State) -> Any:
-        """Where in its row the value is that a state of an extreme stands for; int64."""
+        """Place in its row, as int64, of the value that a state of an extreme stands for."""
         if len(state) == 2:
             return tirx.Cast("int64", state[1])
         return state[0] & tirx.const(_LOW, "int64")

@@ -42,7 +42,7 @@ def decode(
     Args:
         builder: is given the function, too.
         coded: the tensor.
-        constants: as :func:`kept_constants` makes them.
+        constants: constants as made by :func:`kept_constants`.
     """
     function = builder.add_func(decoding_loops(coded.format, coded.shape), "decode")
     out = relax.TensorType(coded.shape, coded.format.dtype)
@@ -60,7 +60,7 @@ def decoding_loops(form: TensorFormat, shape: tuple[int, ...]) -> tirx.PrimFunc:
 
     Args:
         form: how the tensor is kept.
-        shape: of its values.
+        shape: shape of its values.
 
     Returns:
         A function of the packed codes (uint8), of the table, if there is one, of what boxes share,
@@ -158,7 +158,7 @@ def _pattern(packed: te.Tensor, bits: int, at: Sequence[Any], extent: int) -> An
 
 
 def _operand(own: Shared, tensor: te.Tensor, at: Sequence[Any], shape: Sequence[int]) -> Any:
-    """What the box of an element has."""
+    """Number that the box of an element has."""
     place = [
         number(0) if side >= extent else index // number(side) if side > 1 else index
         for index, side, extent in zip(at, own.box, shape, strict=True)

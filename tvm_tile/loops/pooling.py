@@ -37,7 +37,7 @@ def windows_of_maxima(builder: relax.BlockBuilder, call: relax.Call) -> relax.Ex
 
 
 class _Placed:
-    """Where the windows of a pooling lie, one number an axis that it goes along."""
+    """Places of a pooling's windows, one number an axis that it goes along."""
 
     def __init__(
         self,

@@ -22,13 +22,13 @@ class KernelProfile:
     Attributes:
         name: name in the report; for a kernel that the report does not know, its symbol.
         report: report of the kernel; None for one that is none of the model's functions.
-        calls: of a run, the median; a call may be several launches.
+        calls: calls in a run, the median; a call may be several launches.
         seconds: the median of the runs.
         spread: interquartile range of the runs, seconds.
-        predicted: for as many calls, seconds; None where there is no prediction.
-        limit: what as many calls take at the bandwidth or peak of the device, seconds; None where
+        predicted: predicted seconds for as many calls; None where there is no prediction.
+        limit: least seconds for as many calls, at the bandwidth or peak of the device; None where
             that is not known.
-        bound: what most of the measured time goes to; None where that is not known.
+        bound: bottleneck that takes most of the measured time; None where that is not known.
     """
 
     name: str
@@ -59,11 +59,11 @@ class ModelProfile:
     """Some runs of a model, one after another, each from an idle device.
 
     Attributes:
-        report: of the model.
-        source: what measured the activities.
-        seconds: of a run that nothing watched, the median.
+        report: report of the model.
+        source: name of the profiler that measured the activities.
+        seconds: seconds of a run that nothing watched, the median.
         spread: its interquartile range, seconds.
-        runs: what the device did in each run that was watched, one at least.
+        runs: activities of the device in each run that was watched, one at least.
         veus: when the rTasks of persistent kernels ran, if that was asked for.
     """
 
@@ -98,17 +98,17 @@ class ModelProfile:
 
     @property
     def shares(self) -> Shares:
-        """Where the time of the typical run goes."""
+        """Parts of the typical run's time."""
         return shares_of(self.typical)
 
 
 def kernels_of(
     report: ModelReport, runs: Sequence[Sequence[Activity]]
 ) -> tuple[KernelProfile, ...]:
-    """What was measured of each kernel, those that took most first.
+    """Measured times of each kernel, those that took most first.
 
     Args:
-        report: of the model.
+        report: report of the model.
         runs: one at least.
     """
     known = {kernel.name: kernel for kernel in report.kernels}

@@ -46,8 +46,8 @@ def write(model: SavedModel, path: Path, key: str | os.PathLike[str] | None = No
     """Write a model; ``path`` holds either its old content or all of the new one.
 
     Args:
-        model: what to write.
-        path: where to.
+        model: the model to be written.
+        path: the file's path.
         key: a PEM file with the Ed25519 private key to sign it with; None: not signed.
 
     Raises:
@@ -92,7 +92,7 @@ def read(path: Path, key: str | os.PathLike[str] | None = None) -> SavedModel:
     """Read a model and check every byte of it; nothing in it is run.
 
     Args:
-        path: of the file.
+        path: the file's path.
         key: a PEM file with an Ed25519 public key: the model must be signed with its other half.
 
     Raises:

@@ -26,7 +26,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
 
     Args:
         models: names -> entries, one at least, for one device.
-        held: what they have on their device.
+        held: state and constants that they share on their device.
     """
 
     def __init__(self, models: Mapping[str, CompiledModel], held: HeldMemory) -> None:
@@ -65,7 +65,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
 
     @property
     def state(self) -> ModelState:
-        """What all entries keep, as :attr:`CompiledModel.state` of one.
+        """State that all entries share; see :attr:`CompiledModel.state`.
 
         Raises:
             DeviceError: the model's device is not present.
@@ -82,7 +82,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
             model.reset()
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What each entry's ``explain()`` tells, and how many bytes of constants there are.
+        """Text of each entry's ``explain()``, and the number of bytes of constants.
 
         Args and errors are those of :meth:`CompiledModel.explain`.
         """

@@ -119,11 +119,11 @@ class SavedEntry:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """What a file holds.
+    """Content of a saved file.
 
     Attributes:
-        device_name: of the device that it was compiled for.
-        entries: by name, one at least; :data:`WHOLE` where there is one.
+        device_name: name of the device that it was compiled for.
+        entries: entries by name, one at least; :data:`WHOLE` where there is one.
     """
 
     device_name: str
@@ -139,7 +139,7 @@ class SavedModel:
 
 
 def members_of(model: SavedModel) -> dict[str, bytes | memoryview]:
-    """What is kept beside the manifest, by name.
+    """Files beside the manifest, by name.
 
     Raises:
         ModelError: the memory that a constant was compiled with has been written to since.

@@ -22,7 +22,7 @@ def make_signature(content: bytes, private_key: str | os.PathLike[str]) -> bytes
     """The signature (64 bytes) of some content.
 
     Args:
-        content: what is signed.
+        content: the signed content.
         private_key: a PEM file with an Ed25519 private key, not encrypted.
 
     Raises:
@@ -43,8 +43,8 @@ def is_signed(content: bytes, signature: bytes, public_key: str | os.PathLike[st
     """Whether a signature is that of some content by the holder of a key.
 
     Args:
-        content: what may be signed.
-        signature: of it, maybe.
+        content: the content that may be signed.
+        signature: bytes that may be its signature.
         public_key: a PEM file with an Ed25519 public key.
 
     Raises:

@@ -21,7 +21,7 @@ def sources_of(
     """The texts of each kernel of a report, by its name.
 
     Args:
-        program: what was built.
+        program: the built program.
         report: about it.
         scripts: TensorIR by the name of the kernel; ``None`` where it is not known.
     """

@@ -20,8 +20,8 @@ class Kept:
 
     Args:
         loaded: the model in memory, or one of several that keep it.
-        state: what it keeps, with the values that it begins with.
-        held: where models have their tensors.
+        state: signatures of the state, with the values that it begins with.
+        held: place of models' tensors on the device.
     """
 
     def __init__(self, loaded: LoadedProgram, state: Sequence[State], held: HeldMemory) -> None:

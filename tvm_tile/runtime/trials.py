@@ -32,7 +32,7 @@ class Argument:
 
     Attributes:
         shape: its extents.
-        dtype: as TVM names it.
+        dtype: type of its elements, by TVM's name.
         is_output: whether the function writes it.
     """
 
@@ -43,11 +43,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What became of a function's candidates.
+    """Outcome of running a function's candidates.
 
     Attributes:
         ran: those that ran, in the model's order.
-        error: what the last that failed said; empty when all ran.
+        error: message of the last that failed; empty when all ran.
     """
 
     ran: tuple[Trial, ...]
@@ -68,8 +68,8 @@ def run_trials(
 
     Args:
         programs: rank, symbol and program of each candidate, best first.
-        arguments: what the function takes; each candidate gets the same random values.
-        device_name: for messages.
+        arguments: arguments of the function; each candidate gets the same random values.
+        device_name: name of the device, for messages.
     """
     generator = np.random.default_rng(0)
     values = [_draw(generator, argument) for argument in arguments]

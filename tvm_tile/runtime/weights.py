@@ -33,7 +33,7 @@ class PlacedWeights:
     no tensor of PyTorch's, is copied at each call into memory that is the program's own.
 
     Args:
-        signatures: of each weight; there may be none.
+        signatures: signature of each weight; there may be none.
         device: the TVM device that the program runs on.
         fixed: TVM's tensors of the state and of constants, on it.
     """
@@ -48,7 +48,7 @@ class PlacedWeights:
         self._own: tuple[Any, Any] | None = None
 
     def taken(self, tensors: Sequence[Any], *, in_torch: bool) -> tuple[Any, Any]:
-        """What ``main`` takes for a call's weights; one thread at a time may ask and then call.
+        """Weights that ``main`` takes in a call; one thread at a time may ask and then call.
 
         Args:
             tensors: torch's, or TVM's on the device. Shapes and types of those that lie where

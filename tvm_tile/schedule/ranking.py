@@ -68,12 +68,12 @@ class Finder:
     """A rule, and how it is asked for tiles.
 
     Attributes:
-        rule: what is known of it, and of the others that ``find`` may name in its place.
+        rule: facts about the rule, and about the others that ``find`` may name in its place.
         find: names tiles.
         least_seconds: predicted time that none of its tiles for a function can be below; asked
             instead of ``find`` where that takes long.
-        over: what one of its tiles for a function of open extents takes in some calls, which are
-            less than those that it is made for; ``None`` if it is not known.
+        over: seconds that one of its tiles for a function of open extents takes in some calls,
+            whose extents are below those that it is made for; ``None`` if they are not known.
     """
 
     rule: Rule
@@ -115,8 +115,8 @@ def schedule(
     Args:
         prim_func: an unscheduled TensorIR function of static shapes, as LegalizeOps and FuseTIR
             leave them.
-        device: as in :func:`tvm_tile.compile`, ``"auto"`` by default.
-        topk: how many schedules to write, at least 1, which is the default.
+        device: a device as in :func:`tvm_tile.compile`, ``"auto"`` by default.
+        topk: number of schedules to write, at least 1, which is the default.
 
     Returns:
         At most ``topk`` schedules, best first; fewer where there are not as many, none where
@@ -179,15 +179,15 @@ def _check_static(func: tirx.PrimFunc) -> None:
 def candidates(
     task: Task, topk: int, rules: Collection[Rule] | None = None
 ) -> tuple[Scheduled, ...]:
-    """At most ``topk`` schedules of a function, best first; empty if no rule takes it.
+    """The best schedules of a function, at most ``topk``, best first; empty if no rule takes it.
 
     The first is that of the preferred rule (:func:`tvm_tile.tile.rules.preferred`), the others are
     of all rules that were asked, by predicted time.
 
     Args:
         task: the function.
-        topk: how many schedules to write.
-        rules: those to ask, by default all.
+        topk: number of schedules to write.
+        rules: rules to be asked, by default all.
     """
     asked = _asked(task, topk + _SPARE, rules)
     found = _written(task, topk, list(asked.values()))
@@ -198,7 +198,7 @@ def candidates(
 
 
 def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[Scheduled, ...]:
-    """At most ``topk`` of several rules' choices, best first, less those that TVM cannot write."""
+    """Write the best choices of several rules, at most ``topk``, as far as TVM can write them."""
     firsts = [choices[0] for choices in asked]
     contests = task.device.times.contests
     left = [deque(choices) for choices in asked]
@@ -235,7 +235,7 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
 
 
 def predicted_of(task: Task, rule: str) -> dict[str, float]:
-    """What the best tiles that a rule names for a function are predicted to take, by their texts.
+    """Predicted seconds of the best tiles that a rule names for a function, by the tiles' texts.
 
     They are so many at most; none where the rule names none, or for another one.
     """
@@ -247,7 +247,7 @@ def predicted_of(task: Task, rule: str) -> dict[str, float]:
 def predicted_over(
     task: Task, rule: str, tile: str, points: Sequence[Values]
 ) -> list[float] | None:
-    """What a rule's tile for a function of open extents is predicted to take in some calls.
+    """Predicted seconds of a rule's tile for a function of open extents, in some calls.
 
     ``None`` where the rule does not know that of its tiles.
     """
@@ -262,7 +262,7 @@ def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
 
 
 def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Scheduled]]:
-    """What each rule makes of a function, by the rule's own order; for measurements.
+    """Schedules of a function by each rule, in the rule's own order; for measurements.
 
     Rules are in the order of ``RULES``: the first that takes the function, and those whose times
     are compared with its own. Of each there are the choices at ``ranks``, as far as it has so many

@@ -27,7 +27,7 @@ class Resident:
     Attributes:
         load: copies a block's weights; its parameters are the weights, named as the function's.
         run: the function, which finds them there; its parameters are all others.
-        bytes: of the allocation.
+        bytes: bytes of the allocation.
     """
 
     load: tirx.PrimFunc
@@ -48,7 +48,7 @@ class Scheduled:
         seconds: predicted time.
         shared_bytes: predicted shared memory of a block.
         registers: predicted registers of a thread; ``None`` where the model does not say.
-        resident: the same with weights that stay; ``None`` where no rule of them can.
+        resident: the same with weights that stay; ``None`` where no rule has such a kernel.
         runner_up: the best choice of another rule that was asked; ``None`` where none has one.
     """
 
@@ -72,9 +72,9 @@ class Task:
         func: the function.
         graph: its operators.
         device: the device that it is made for.
-        extents: of each output, what a call needs of it, if not always all: numbers, or expressions
-            of variables that will be parameters of the function. What is written beyond these is
-            needed by nobody.
+        extents: extents of each output that a call needs, if not always all: numbers, or
+            expressions of variables that will be parameters of the function. Nobody needs elements
+            beyond these.
     """
 
     func: tirx.PrimFunc
@@ -102,7 +102,7 @@ class Choice:
     """A tile that a rule names for a function. Naming tiles is cheap, writing one is not.
 
     Attributes:
-        rule: that names it.
+        rule: rule that names it.
         tile: itself, in one line for people.
         seconds: predicted time of the kernel, the same as that of what is written.
         write: writes the kernel; ``None`` where TVM cannot analyse what that takes.
@@ -153,10 +153,10 @@ def choices_of_outputs(
     """A rule's choices for a function of several outputs, each with a kernel of its own.
 
     Args:
-        rule: that names them.
-        tiles: of each output, best first. Outputs of one function are alike: the first ones go
-            together, then the second ones.
-        count: of the choices, at most.
+        rule: rule that names them.
+        tiles: tiles of each output, best first. Outputs of one function are alike: the first ones
+            go together, then the second ones.
+        count: the most choices that are wanted.
         write: writes the function, given a tile for each output.
     """
     return tuple(

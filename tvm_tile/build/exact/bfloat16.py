@@ -41,7 +41,7 @@ def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc
 
     Args:
         function: whatever its loops.
-        target: what it is built for; a CPU where it is None.
+        target: target that it is built for; a CPU where it is None.
     """
     if target is not None and _has_bfloat16(target):
         return function

@@ -22,7 +22,7 @@ def in_unsigned(node: Any) -> Any:
 
 
 def in_unsigned_on_nvidia(node: Any) -> Any:
-    """What :func:`in_unsigned` makes of a node; negations of 16 bits are put together of bytes.
+    """The form of :func:`in_unsigned` for NVIDIA; negations of 16 bits are put together of bytes.
 
     Of these NVIDIA's assembler (ptxas 13.0) takes the least one's to be 32768 where it is compared:
     ``-x <= x`` was false. Bytes that are put together again it takes for what they are.
@@ -36,7 +36,7 @@ def in_unsigned_on_nvidia(node: Any) -> Any:
 
 
 def _negated(node: Any) -> Any:
-    """What a difference from 0, or a product with -1, negates; None of anything else."""
+    """Operand of a negation, written as ``0 - x`` or ``x * -1``; None for other nodes."""
     if isinstance(node, tirx.Sub):
         return node.b if _is_number(node.a, 0) else None
     if not isinstance(node, tirx.Mul):

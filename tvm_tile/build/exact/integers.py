@@ -122,7 +122,7 @@ class _Wrapping:
         return tvm_ffi.structural_map(changed, shown, order="post")
 
     def stored(self, store: Any) -> Any:
-        """What is stored, as :meth:`value`, but for the sum with what the element was before."""
+        """The stored value, as :meth:`value`, but for the sum with the element's former value."""
         value = store.value
         if not isinstance(value, _JOINED) or not is_integer(value) or not _reads(value.a, store):
             return self.value(value)

@@ -29,7 +29,8 @@ def with_bodies(kernel: Any, changes: Any) -> Any:
 
     Args:
         kernel: itself, and the device functions that it calls.
-        changes: as ``tvm_ffi.structural_map`` takes them: (node type, function) pairs, or one.
+        changes: changes as ``tvm_ffi.structural_map`` takes them: (node type, function) pairs, or
+            one.
     """
     import tvm
     import tvm_ffi

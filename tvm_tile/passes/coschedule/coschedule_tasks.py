@@ -42,9 +42,9 @@ class Variant:
     """One schedule of a function that is one kernel.
 
     Attributes:
-        scheduled: what the rule wrote, memory between its kernels lifted.
+        scheduled: schedule that the rule wrote, memory between its kernels lifted.
         seconds: predicted amid a model, launch included.
-        registers: of a thread; ``None`` where not known.
+        registers: registers of a thread; ``None`` where not known.
         is_for_loops: whether it was made to be rTasks, if its rule's kernels are usually none.
     """
 
@@ -56,14 +56,15 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What co-scheduling needs to know about a function.
+    """Facts about a function that co-scheduling needs.
 
     Attributes:
         variants: ranked; the first is the one that is launched where it stays apart, if that is
             one kernel. None, where its time is not known.
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
-        slices: of each output, which contiguous part of which argument it is, where it only copies.
+        slices: for each output, the contiguous part of an argument that it is, where it only
+            copies.
         seconds: predicted amid a model, of what is launched where it stays apart.
     """
 
@@ -83,11 +84,11 @@ class Coscheduled:
     """A group of kernels that became one.
 
     Attributes:
-        name: of the function.
+        name: name of the function.
         operators: the operators that were planned.
         plan: their plan.
         apart_seconds: predicted, as launches of their own.
-        program: of loops, branches and calls that they are in; None of a straight line.
+        program: program of loops, branches and calls that they are in; None for a straight line.
     """
 
     name: str
@@ -102,7 +103,7 @@ class Apart:
     """A call that stays a launch of its own.
 
     Attributes:
-        function: that it calls.
+        function: function that it calls.
         reason: why.
     """
 

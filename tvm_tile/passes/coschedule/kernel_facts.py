@@ -32,7 +32,7 @@ class KernelFacts:
         device: that the module is scheduled for.
         fused: the module before it was scheduled.
         scheduled: the module, with workspaces lifted.
-        reports: of its kernels.
+        reports: reports of its kernels.
         registers: name of a function -> registers of a thread, of each of its kernels, where they
             are known.
         in_loops: whether kernels are looked for that are slower than the best, where that one

@@ -32,7 +32,7 @@ class MergedCalls:
     """A group of calls as one call.
 
     Attributes:
-        name: of the function.
+        name: name of the function.
         func: itself.
         nodes: which of the block's nodes it stands for.
         given: values that it reads.

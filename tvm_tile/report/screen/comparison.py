@@ -21,13 +21,13 @@ def comparison_screen(
     is_measured: bool,
     changes: Sequence[Delta],
 ) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters.
+    """A screen for people: at most 40 lines of at most 100 characters.
 
     Args:
-        sides: what is compared.
-        seconds: of a run of each.
+        sides: titles of the two sides.
+        seconds: seconds of a run of each side.
         is_measured: whether times are measured; else they are predicted.
-        changes: those that differ most first.
+        changes: changes, the largest first.
     """
     for name, report, own in zip("ab", sides, seconds, strict=True):
         yield from _side(name, report, own, is_measured)

@@ -38,10 +38,10 @@ class _Column:
 
     Attributes:
         extents: its own.
-        tile: which one runs, by number; ``None`` of several kernels.
-        seconds: that this takes.
-        best_seconds: that the best one takes.
-        told: of it, for who points at it.
+        tile: number of the tile that runs; ``None`` for several kernels.
+        seconds: predicted seconds of the tile that runs.
+        best_seconds: predicted seconds of the best tile.
+        told: text for who points at the column.
     """
 
     extents: Point
@@ -53,11 +53,11 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What one pair of lines is drawn from.
+    """Data that one pair of lines is drawn from.
 
     Attributes:
         title: above it.
-        names: of the extents.
+        names: names of the extents.
         columns: the least extents first, one or more.
     """
 
@@ -79,7 +79,7 @@ def draw_cover(model: ModelCover, how: str) -> str:
     axis; colours are tiles, and upright lines where one ends. To point at a column names its tiles.
 
     Args:
-        model: of a report.
+        model: model times of a report.
         how: times are ``"predicted"`` or ``"estimated"``.
 
     Returns:
@@ -126,12 +126,12 @@ def _most(names: Sequence[str], columns: Sequence[_Column]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Where seconds are on a logarithmic axis.
+    """A logarithmic axis of seconds.
 
     Attributes:
         low: seconds at the bottom.
         high: seconds at the top.
-        top: of the axis, in pixels.
+        top: top of the axis, in pixels.
     """
 
     low: float
@@ -146,7 +146,7 @@ class _Axis:
         return cls(min(times) / room, max(times) * room, top)
 
     def y(self, seconds: float) -> float:
-        """Where a time is, in pixels."""
+        """Height of a time, in pixels from the top."""
         share = math.log(seconds / self.low) / math.log(self.high / self.low)
         return self.top + _HEIGHT * (1 - share)
 

@@ -9,12 +9,12 @@ from tvm_tile.tile.weld.connect import Decision
 
 
 def render_joined(decisions: Sequence[Decision]) -> Iterator[str]:
-    """What became one kernel; equal decisions are one line, with their number."""
+    """Lines on groups that became one kernel; equal decisions are one line, with their number."""
     return _decided("joined:", [decision for decision in decisions if not decision.reason])
 
 
 def render_apart(decisions: Sequence[Decision]) -> Iterator[str]:
-    """What did not, and why."""
+    """Lines on groups that did not become one kernel, and why."""
     return _decided("left apart:", [decision for decision in decisions if decision.reason])
 
 

@@ -32,7 +32,7 @@ _HEAD = """<style>
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """From one instruction to another that is not the one below it.
+    """A jump from one instruction to another that is not the one below it.
 
     Attributes:
         start: place of the one.
@@ -62,10 +62,10 @@ def draw_veu(
     hold, no iteration is left, or a call has ended. rTasks of equal code have one colour.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
         plan: places the operators.
-        veu: which one.
+        veu: number of the vEU.
 
     Returns:
         The text of an SVG file.
@@ -92,8 +92,10 @@ def draw_veu(
 
 
 def jumps(code: Sequence[Told]) -> tuple[Jump, ...]:
-    """What does not lead to the next instruction; those that run beside each other have a lane
-    each, the short ones near."""
+    """Jumps that do not lead to the next instruction.
+
+    Jumps that run beside each other have a lane each, the short ones near.
+    """
     found = [
         Jump(place, end, is_otherwise)
         for place, own in enumerate(code)
@@ -119,7 +121,7 @@ def _height(own: Told) -> int:
 
 
 def _tops(code: Sequence[Told]) -> Iterator[int]:
-    """Where each box begins, and where one behind the last would."""
+    """Top of each box, and of one behind the last."""
     top = _MARGIN + _TITLE
     yield top
     for own in code:

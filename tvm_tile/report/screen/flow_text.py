@@ -43,9 +43,9 @@ class Told:
 
     Attributes:
         operator: number of the rOperator whose rTask it runs; None of another instruction.
-        does: what it does.
-        waits: what it waits for before, each; "last time" is in the execution before this one of
-            the region that it lies in.
+        does: words for its work.
+        waits: words for each of its waits before that; "last time" is in the execution before this
+            one of the region that it lies in.
         next: place of what is behind it; None where it has none of its own.
         otherwise: place of what is behind it where a condition does not hold, no iteration is left,
             or a call has ended; None where it goes on in one way.
@@ -79,7 +79,7 @@ def outline(operators: Sequence[ROperator], program: RProgram) -> str:
     """A program as indented lines: a rOperator each, and the loops and branches around it.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself. Two iterations of a loop that hands values on are written out: one reads
             where the other one writes.
     """
@@ -96,10 +96,10 @@ def listing(
     """The instructions of a vEU as numbered lines, with what they wait for and where they lead.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
         plan: places the operators.
-        veu: which one.
+        veu: number of the vEU.
     """
     lines = []
     for place, own in enumerate(told(operators, program, plan, veu)):
@@ -179,7 +179,7 @@ def _otherwise(instruction: Instruction) -> int | None:
 
 
 def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
-    """What there is of loops and branches; the question for another iteration is none."""
+    """Numbers of loops and branches, by kind; the question for another iteration is none."""
     for item in items:
         match item:
             case Repeat(_, _, body):

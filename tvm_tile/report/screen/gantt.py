@@ -56,7 +56,7 @@ def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device)
 
 
 def colour(operator: ROperator) -> str:
-    """What the boxes of an operator are filled with; equal for equal code."""
+    """Colour that fills the boxes of an operator; equal for equal code."""
     return f"hsl({operator.body * _GOLDEN_ANGLE % 360:.0f} 60% 55%)"
 
 

@@ -59,7 +59,7 @@ def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]
 
 
 def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[Part]:
-    """What kernels take of a compute unit, where the code says all that its table tells."""
+    """Table of what kernels take of a compute unit; of those whose machine code says all of it."""
     rows = [
         _taken(kernel, own)
         for kernel in kernels

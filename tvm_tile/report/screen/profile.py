@@ -28,7 +28,7 @@ _HEADING = (
 
 
 def profile_screen(profile: ModelProfile) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters."""
+    """A screen for people: at most 40 lines of at most 100 characters."""
     yield from map(cut, _totals(profile))
     yield ""
     yield from _kernels(profile.kernels)

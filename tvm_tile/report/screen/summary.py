@@ -27,13 +27,13 @@ _HEADING = ("share", "time", "calls", "bound by", "computes (first call)")
 
 
 def screen(report: ModelReport, sort: Sort, measured: float, spread: float) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters.
+    """A screen for people: at most 40 lines of at most 100 characters.
 
     Args:
-        report: of a model.
-        sort: which kernels come first.
+        report: report of a model.
+        sort: order of the kernels.
         measured: seconds of a run; 0 where none was measured.
-        spread: of these.
+        spread: spread of the measured seconds.
     """
     yield from map(cut, _totals(report, measured, spread))
     yield ""
@@ -108,7 +108,7 @@ def _remarks(report: ModelReport) -> Iterator[str]:
 
 
 def _groups(report: ModelReport) -> Iterator[str]:
-    """What became one kernel."""
+    """Lines on groups of operators that became one kernel."""
     joined = [decision for decision in report.decisions if not decision.reason]
     if joined:
         functions = sum(len(decision.functions) for decision in joined)

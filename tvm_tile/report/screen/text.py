@@ -27,7 +27,7 @@ def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def computes(kernel: KernelReport, width: int) -> str:
-    """What a kernel computes, as the user's model calls it, in at most ``width`` characters."""
+    """Name, in the user's model, of a kernel's values, in at most ``width`` characters."""
     if kernel.names:
         return short(kernel.names[0], width)
     return cut(f"({kernel.operators or kernel.name})", width)

@@ -50,7 +50,10 @@ _FUNCTIONS = (
 
 
 class DeviceMemory(Protocol):
-    """What TVM asks of a device. No exception can pass through C++: see the implementation."""
+    """Functions of a device that TVM calls.
+
+    No exception can pass through C++: the implementation notes failures.
+    """
 
     def set_device(self, index: int) -> None:
         """Make a device the one that the calling thread uses."""

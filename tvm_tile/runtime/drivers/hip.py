@@ -89,7 +89,7 @@ class _Properties(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class HipProperties:
-    """What HIP tells about a GPU.
+    """Properties of a GPU as HIP tells them.
 
     Attributes:
         name: the marketing name.
@@ -136,8 +136,8 @@ def load_hip() -> Hip | None:
     know each other's memory.
 
     Raises:
-        UnknownDeviceError: it is older than ROCm 6.
-        DriverError: it does not start.
+        UnknownDeviceError: the runtime is older than ROCm 6.
+        DriverError: the runtime does not start.
     """
     try:
         return _loaded()
@@ -165,7 +165,7 @@ class Hip:
 
     Raises:
         UnknownDeviceError: the library lacks a function.
-        DriverError: it does not start.
+        DriverError: the runtime does not start.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -268,7 +268,7 @@ class Hip:
         """Enqueue a kernel.
 
         Args:
-            function: from :meth:`function`.
+            function: address of the kernel, from :meth:`function`.
             extents: blocks along x, y and z, threads of a block along x, y and z, and bytes of
                 dynamic shared memory of a block.
             stream: a stream of the thread's GPU.

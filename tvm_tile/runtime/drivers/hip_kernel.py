@@ -44,10 +44,10 @@ class HipKernel:
     """One kernel in a GPU's memory.
 
     Args:
-        kernel: with its code object.
+        kernel: kernel with its code object.
         hip: the runtime.
         device: the GPU's index.
-        failures: what failed before in a thread; its next launch raises it.
+        failures: failures of earlier calls in a thread; its next launch raises them.
 
     Raises:
         BuildError: an argument or a launch parameter is of a kind that HIP does not take.

@@ -18,17 +18,17 @@ class Watcher(Protocol):
 
     @property
     def source(self) -> str:
-        """What tells the times, for people."""
+        """Name of the profiler or clock that tells the times, for people."""
 
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[Run, ...]:
-        """What the device does in each of some runs, after a few that warm up.
+        """Activities of the device in each of some runs, after a few that warm up.
 
         Args:
             run: launches all of a run.
             wait: ends when the device is idle again.
-            count: of runs to watch.
+            count: number of runs to be watched.
         """
 
 

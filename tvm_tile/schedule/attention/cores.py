@@ -77,7 +77,7 @@ class _Shared:
 
 
 class _HeldByCores:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says."""
+    """Registers of one thread, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` asks."""
 
     def __init__(
         self, tile: CoreTile, threads: Threads, known: _Shared, down: Any, across: Any
@@ -273,7 +273,7 @@ class _Cores:
         """Copy a tile of an operand to shared memory, with zeros where the operand ends.
 
         Args:
-            operand: in global memory.
+            operand: the operand in global memory.
             into: a row for each of ``rows``.
             rows: the axis along the rows, and how many these are.
             columns: the axis along a row, which is copied from its start, and how many these are.

@@ -43,7 +43,7 @@ QUERIES, KEYS, VALUES = range(3)  # the operands
 
 
 class Unit(Protocol):
-    """What multiplies, while the code of one thread is written."""
+    """The unit that multiplies, while the code of one thread is written."""
 
     @property
     def held(self) -> HeldScores:
@@ -97,8 +97,8 @@ def write_attention(
     Args:
         found: names its operands' tensors as its parameters do.
         tile: how to compute it.
-        threads: that the unit is written for.
-        begin: what multiplies.
+        threads: threads that the unit is written for.
+        begin: function that makes the unit.
     """
     with (
         function(found.params, threads.function) as (builder, buffers),

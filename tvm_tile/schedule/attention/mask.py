@@ -86,7 +86,7 @@ class _Outcomes:
         return [lowest, *sorted(start for start in changes if lowest < start <= highest)]
 
     def at(self, diagonal: int) -> Any:
-        """What is left of the value on a diagonal."""
+        """Value that is left on a diagonal."""
 
         def decided(node: Any) -> Any:
             for known, slope, offset in self._found:

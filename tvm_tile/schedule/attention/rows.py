@@ -20,18 +20,18 @@ _LOG2_E = 1 / math.log(2)
 
 
 class HeldScores(Protocol):
-    """What one thread holds of a block's scores, and of the second product's sums.
+    """Scores of a block, and sums of the second product, that one thread holds.
 
     A thread has elements of some rows, which it counts; threads that share a row exchange what
     they know of it.
 
     Attributes:
-        rows: whose elements a thread holds.
-        keys: of a tile of scores.
+        rows: number of rows whose elements a thread holds.
+        keys: keys of a tile of scores.
         scores: registers of a tile of scores.
         sums: registers of the second product.
-        first: of the neighbouring rows that take one choice together, the first in the block.
-        span: how many rows these are.
+        first: first row in the block of the neighbouring rows that take one choice together.
+        span: number of these rows.
         block_rows: rows of a block.
     """
 
@@ -75,13 +75,13 @@ class HeldScores(Protocol):
 def begin_weighing(
     found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any], slope: float | None
 ) -> Weighing:
-    """What makes weights of scores, as the two products have it.
+    """Begin to write the weighing of scores, as the function between the two products has it.
 
     Args:
         found: the two products, and what becomes of a score.
-        held: what the thread has of them.
+        held: scores that the thread holds.
         buffers: name of a parameter -> the buffer that stands for it.
-        slope: of :class:`RunningSoftmax`.
+        slope: factor of the scores; see :class:`RunningSoftmax`.
     """
     if found.weights.lowest is None:
         return Weighing(found, held, buffers)
@@ -93,7 +93,7 @@ class Weighing:
 
     Args:
         found: the two products, and what becomes of a score.
-        held: what the thread has of them.
+        held: scores that the thread holds.
         buffers: name of a parameter -> the buffer that stands for it.
     """
 
@@ -165,12 +165,12 @@ class RunningSoftmax(Weighing):
 
     Args:
         found: the two products, and what becomes of a score.
-        held: what the thread has of them.
+        held: scores that the thread holds.
         buffers: name of a parameter -> the buffer that stands for it.
         slope: a factor that makes an element of a score, if the exponent is to be one
             multiplication and one addition of the score itself, which then must be small enough
             that the product is finite; ``None``: elements are evaluated first.
-        lowest: what the maximum of a row starts at.
+        lowest: number that the maximum of a row starts at.
     """
 
     # Less than the lowest number, which is all that a masked row may have.

@@ -20,13 +20,13 @@ _PACKED = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
 class WarpRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
+    """Registers of one thread, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` asks.
 
     Args:
         thread: its number among those that multiply.
         block_rows: rows of a block.
-        keys: of a tile of scores.
-        columns: of the second product.
+        keys: keys of a tile of scores.
+        columns: columns of the second product.
     """
 
     rows = 2

@@ -33,7 +33,7 @@ _LOWER, _UPPER = 0x5410, 0x7632  # bytes of two words: both lower halves, both u
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What a thread has of the step that is on its way, while its code is written.
+    """Registers of a thread for the step that is on its way, while its code is written.
 
     Attributes:
         found: the product.
@@ -43,7 +43,7 @@ class Loads:
         row: the first of the warp's rows, or of the block's, where it has no other warp's.
         words: codes of two rows of each strip.
         halves: the vectors' elements, pairs of neighbours.
-        held: what the boxes of these rows share, as :func:`boxes` are ordered.
+        held: numbers that the boxes of these rows share, in the order of :func:`boxes`.
     """
 
     found: CodedMatch
@@ -135,7 +135,7 @@ class Loads:
         return paired
 
     def _shared(self, which: int, row: int, dtype: str) -> Any:
-        """What the box of a row has in the step."""
+        """Number of a row's box in the step."""
         box, _ = boxes(self.found)[which]
         value = self.held[which][row]
         if isinstance(box.stored, Floats):
@@ -144,7 +144,7 @@ class Loads:
 
 
 def boxes(found: CodedMatch) -> list[tuple[Shared, str]]:
-    """What elements of a matrix share, the scales first, and whose parameters have it."""
+    """Parameters with the numbers that boxes of a matrix share, the scales first."""
     return [*found.scales, *([found.zero] if found.zero else [])]
 
 

@@ -23,12 +23,12 @@ def is_asynchronous(rows: Cached) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowCopies:
-    """What the threads of a worker copy; neighbours copy neighbouring vectors.
+    """Copies by the threads of a worker; neighbours copy neighbouring vectors.
 
     Keys behind the last one become zeros.
 
     Attributes:
-        rows: as the tile has them.
+        rows: rows of the tile.
         source: the parameter as a flat buffer.
         first: elements from its start to the group's first row.
         stages: shared memory, a flat buffer of all workers' stages.

@@ -14,7 +14,7 @@ class GroupPlaces:
     """Values of axes for a group of rows.
 
     Args:
-        found: whose axes they are.
+        found: the attention whose axes they are.
         group: number of the group.
     """
 

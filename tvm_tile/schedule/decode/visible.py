@@ -17,7 +17,7 @@ Condition = Any
 
 
 def visible_keys(weights: Weights) -> Expression | None:
-    """What must hold for a score to be more than minus infinity, whatever the product is.
+    """Condition under which a score is more than minus infinity, whatever the product is.
 
     ``Select(mask[k], score * 0.125, -inf)`` can be seen where ``mask[k]`` holds, and ``score +
     bias[k]`` where the bias is not minus infinity. Finite numbers that hide keys hide none of a row

@@ -36,7 +36,7 @@ class Load:
 
     Attributes:
         source: name of the parameter.
-        indices: by row and unit.
+        indices: indices, of row and unit.
         value: the variable that stands for it.
     """
 
@@ -52,8 +52,8 @@ class Cell:
     Attributes:
         row: variable of the row.
         unit: variable of the unit.
-        sums: that it takes, by product.
-        loads: what else it takes.
+        sums: sums that it takes, by product.
+        loads: other elements that it takes.
         steps: variables and what they are, each of what is above it.
         outputs: name of each output and the variable that is stored there, at (row, unit).
     """
@@ -76,12 +76,12 @@ def read_cell(
     params: Sequence[Any],
     shape: tuple[int, int],
 ) -> Cell | None:
-    """What spatial blocks make of the products' outputs.
+    """Read the arithmetic of spatial blocks on the products' outputs.
 
     Args:
         blocks: spatial, in program order, one an output or intermediate tensor.
         products: output of each product -> the product's number.
-        params: of the function.
+        params: parameters of the function.
         shape: rows and units of every output.
 
     Returns:

@@ -49,8 +49,8 @@ class Sums:
 
         Args:
             left: the warp's first row's first element, and elements from one row to the next.
-            right: of its columns.
-            depth: to sum, a multiple of 16.
+            right: the warp's first column's first element, and elements from one column to the next.
+            depth: depth that is summed, a multiple of 16.
         """
         lane = self._block.lane
         (first, pitch), (second, other) = left, right

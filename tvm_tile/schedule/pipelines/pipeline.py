@@ -22,17 +22,17 @@ class Pipeline(ABC):
     Args:
         product: the product that is computed.
         tile: how.
-        own: where the thread's part of the tile is.
+        own: the thread's part of the tile.
         buffers: the function's parameters by name.
         memory: shared, bytes.
         chunks: the first of the block's among those of the sum, and how many it has.
 
     Attributes:
-        scope: of shared memory.
+        scope: scope of shared memory, by TVM's name.
         begin_copies: finds what a thread copies: of chunks, how they lie, from which memory, of
             which of how many threads.
         words: the memory as 32-bit numbers.
-        sums: of the thread, in registers.
+        sums: sums of the thread, in registers.
     """
 
     scope: ClassVar[str]

@@ -35,7 +35,7 @@ class Digits:
 
     Attributes:
         axes: (variable, extent) of each digit, the last one fastest in the output.
-        value: what is stored, its loads at flat places: of one index, in elements.
+        value: the stored value, its loads at flat places: of one index, in elements.
         place: flat, where in the output.
         buffers: flat stand-ins and the tensors that they are for; the output is the last one.
     """

@@ -43,8 +43,8 @@ class Staged:
     """A staging copy.
 
     Attributes:
-        name: of its block.
-        region: what it copies in a step, an extent for each dimension of the operand.
+        name: name of its block.
+        region: region that it copies in a step, an extent for each dimension of the operand.
     """
 
     name: str

@@ -212,7 +212,7 @@ class _OwnElements:
     Attributes:
         held: names of buffers of elements.
         results: names of the copies of sums.
-        places: of :class:`_RowWriter`.
+        places: places of elements; see :class:`_RowWriter`.
     """
 
     held: set[str]

@@ -248,7 +248,7 @@ class _MatvecNest:
         step: the loop over steps.
         loads: the loop in which operands are loaded.
         inner: loops to unroll.
-        spatial: how many of the loops that set them to zero are of one thread.
+        spatial: number of the loops that set them to zero and are of one thread.
     """
 
     part: SBlockRV

@@ -33,7 +33,7 @@ class NormalForm:
 
     Attributes:
         producers: spatial blocks that only feed a reduction (padding, casts, dequantization).
-        reductions: in program order.
+        reductions: names of the reductions, in program order.
         outputs: spatial blocks that write the function's outputs, in program order.
     """
 

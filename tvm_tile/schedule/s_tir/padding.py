@@ -83,7 +83,7 @@ def _clamped(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What a block that only pads stores: ``load`` if ``condition`` holds, else ``outside``."""
+    """Padding that a block stores: ``load`` if ``condition`` holds, else ``outside``."""
 
     condition: Any
     load: Any
@@ -91,7 +91,7 @@ class Padding:
 
 
 def padding_of(block: SBlock) -> Padding | None:
-    """What a block pads, and how; ``None`` if it does anything else."""
+    """Padding that a block stores; ``None`` if it does anything else."""
     value = block.body.value
     if not is_choice(value):
         return None

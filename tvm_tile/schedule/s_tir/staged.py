@@ -71,11 +71,11 @@ class Draft:
     """A product or convolution in normal form, to be written for one tile or another.
 
     Attributes:
-        sch: where padding is clamped, and what feeds the reduction still stands apart.
+        sch: schedule in which padding is clamped, and the operands' computation still stands apart.
         form: the blocks that are left.
         merged: axes that are one in ``sch``.
         operator: the reduction.
-        device: what to write for.
+        device: device that is written for.
     """
 
     sch: Schedule

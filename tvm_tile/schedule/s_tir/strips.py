@@ -81,7 +81,7 @@ class _StripWriter:
         return HeldStrip(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
 
     def line_type(self, line: Line) -> str:
-        """What registers hold: the element as the sum takes it, widened once for all outputs."""
+        """Type of elements in registers: as the sum takes them, widened once for all outputs."""
         casts = nodes_in(self.blocks.main.body.value, tirx.Cast)
         load = self.load_of(line)
         wider = [str(cast.ty.dtype) for cast in casts if cast.value.same_as(load)]

@@ -79,12 +79,12 @@ class _Rounds:
     """How a block's threads go through its outputs.
 
     Attributes:
-        var: of the loop, one iteration a round.
+        var: variable of the loop, one iteration a round.
         count: its extent.
         lane: variable of the neighbours that a thread takes at once.
         vector: its extent.
         first: places in the box of the first of these, by the digit's name.
-        each: of all of them, in terms of ``lane``.
+        each: place of each output, in terms of ``lane``.
         test: whether these are outputs; ``None`` if all are.
     """
 

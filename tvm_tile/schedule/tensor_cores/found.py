@@ -32,8 +32,8 @@ class ProductMatch:
 
     Attributes:
         product: its operands are parameters.
-        epilogue: what becomes of each sum.
-        params: of the function, as its callers pass them.
+        epilogue: arithmetic on each sum, and its store.
+        params: parameters of the function, as its callers pass them.
         shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
         limits: how far axes go in a call.
     """
@@ -114,7 +114,7 @@ def _read(sch: Schedule, form: NormalForm, of_halves: bool) -> tuple[Product, Ep
 def epilogue_of(
     sch: Schedule, form: NormalForm, block: SBlock, operator: Operator, *, of_halves: bool = False
 ) -> Epilogue | None:
-    """What becomes of the sums of ``block``; ``None`` where the output does not take each once."""
+    """Epilogue of the sums of ``block``; ``None`` where the output does not take each once."""
     if not form.outputs:
         return plain_epilogue(block, operator)
     output = sch.get(sch.get_sblock(form.outputs[0]))

@@ -28,9 +28,9 @@ def limits_of(
 
     Args:
         epilogue: stores the sums, in an output of which neighbouring dimensions may be one.
-        shape: of the output, as callers know it.
-        extents: of the output in a call: numbers, or expressions.
-        axes: of the product.
+        shape: shape of the output, as callers know it.
+        extents: extents of the output in a call: numbers, or expressions.
+        axes: axes of the product.
     """
     found: dict[str, Any] = {}
     sizes = {axis.name: axis.extent for axis in axes}

@@ -35,7 +35,7 @@ def times_over(
     text: str,
     points: Sequence[Values],
 ) -> list[float] | None:
-    """What a tile takes in some calls; ``None`` if there is no such tile, or no product.
+    """Predicted seconds of a tile in some calls; ``None`` if there is no such tile, or no product.
 
     Args:
         found: the product, at the greatest extents.

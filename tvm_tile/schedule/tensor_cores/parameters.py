@@ -19,8 +19,8 @@ def function(
     """A frame for a function: what has it behind the frame, and its tensors by name.
 
     Args:
-        params: of the function, as its callers pass them.
-        frame: of the dialect that it is written in, by default of the thread-level one.
+        params: parameters of the function, as its callers pass them.
+        frame: frame of the dialect that it is written in, by default of the thread-level one.
     """
     with IRBuilder() as builder, frame():
         ib.func_name("main")

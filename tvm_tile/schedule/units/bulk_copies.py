@@ -33,7 +33,7 @@ class TmaChunks:
     Otherwise a line is 128 bytes of rows at one depth, and each copy brings a line of rows.
 
     Attributes:
-        operand: what is copied.
+        operand: operand that is copied.
         box: extents of its free axes in a tile.
         offset: bytes into a stage.
         depth: the summed axis that is cut into chunks.
@@ -128,8 +128,8 @@ class TmaChunks:
         """Ask for the boxes of the chunk at ``place``.
 
         Args:
-            tensor_map: from :meth:`tensor_map`.
-            turn: at the stage that they go to, which counts the bytes that arrive.
+            tensor_map: descriptor from :meth:`tensor_map`.
+            turn: role at the stage that they go to, which counts the bytes that arrive.
             place: the tile's and the chunk's first values.
             behind: chunks that lie ahead in the stage.
         """

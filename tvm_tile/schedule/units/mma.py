@@ -33,10 +33,10 @@ class MmaOperand:
     """One operand's fragments of 16 rows, or columns, by a depth of 16, of two depths at a time.
 
     Attributes:
-        slab: where they are.
+        slab: layout of the chunk in shared memory.
         start: bytes into a stage, for this thread.
         count: fragments of a depth.
-        registers: of 32 bits.
+        registers: registers of 32 bits.
     """
 
     slab: Slab
@@ -49,7 +49,7 @@ class MmaOperand:
 
         Args:
             ring: all stages, bytes.
-            first: of the stage's.
+            first: first byte of the stage.
             step: the even and the odd ones have registers of their own.
         """
         name = load_matrices(turned=self.slab.is_turned)

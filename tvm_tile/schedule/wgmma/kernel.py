@@ -54,7 +54,7 @@ from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 @dataclass(frozen=True, slots=True)
 class _WarpgroupKernel:
-    """What the producer and the consumers need, while their code is written."""
+    """State that the producer and the consumers share while their code is written."""
 
     block: PersistentBlock
     tile: WarpgroupTile
@@ -182,7 +182,7 @@ def _store_sums(
     """Store the sums of one consumer thread.
 
     Args:
-        store: what becomes of them.
+        store: arithmetic on the sums, and their store.
         tile: how they lie.
         sums: the thread's registers, instruction by instruction.
         thread: its number among all consumers' threads.
