@@ -35,7 +35,7 @@ def calibrate(
     """Measure the first NVIDIA GPU, in less than a minute.
 
     Args:
-        repeats: of each measurement, after a warm-up; medians are kept.
+        repeats: number of repetitions of each measurement, after a warm-up; medians are kept.
         progress: called with one line for each number measured.
 
     Returns:

@@ -25,7 +25,7 @@ _AHEAD_BYTES = tuple(size << 10 for size in (256, 512, 1024, 2048, 4096, 8192, 1
 
 
 def dependent_launches(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> Iterator[Reading]:
-    """By how much each step of a chain is shorter, what waiting takes, and what fetching gains.
+    """Times that each step of a chain saves, that waiting takes, and that fetching ahead gains.
 
     Three chains of the same small kernels, in graphs: without any wait, with one behind ordinary
     launches, and behind dependent ones. Then chains of kernels that read constants of their own,

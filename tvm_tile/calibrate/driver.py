@@ -21,7 +21,7 @@ _NO_GPU_REMEDY = 'run it where `nvidia-smi` lists a GPU; pip install "tvm_tile[c
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What the driver tells about a GPU: bytes, Hz, counts.
+    """Properties of a GPU as its driver tells them: bytes, Hz, counts.
 
     Attributes:
         name: the marketing name, such as ``"NVIDIA H200"``.
@@ -221,7 +221,7 @@ class Gpu:
         return config
 
     def graph(self, queue: Callable[[], None]) -> Callable[[], None]:
-        """What ``queue`` launches, as a graph: the function that queues it."""
+        """A graph of the launches of ``queue``: the function that queues it."""
         api = self._api
         mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call(api.cuStreamBeginCapture, self._stream, mode)

@@ -25,7 +25,7 @@ _CHECKED_BARRIERS = 100
 
 
 def launch_latencies(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> tuple[Reading, Reading]:
-    """From one empty kernel to the next: queued one by one, and inside a graph.
+    """Seconds from one empty kernel to the next: queued one by one, and inside a graph.
 
     Both wait behind a kernel that spins, so that the GPU is timed and not the host.
     """

@@ -49,7 +49,7 @@ def assemble(
     """The record of a GPU.
 
     Args:
-        facts: from the driver.
+        facts: properties of the GPU, from its driver.
         readings: one of each rate and latency of a :class:`Device`, as :func:`calibrate` takes
             them; of several for one dtype the fastest counts. A dtype without any keeps the
             rate of the nearest record.

@@ -63,7 +63,7 @@ class ContractionTile:
 
     @classmethod
     def of(cls, program: RProgram, seconds: float) -> ContractionTile:
-        """What was measured of a program."""
+        """Measured tile of a program."""
         shapes = program.register.shape, program.shared.shape
         return cls(*shapes, program.groups, program.is_prefetched, program.parts, seconds)
 
@@ -87,7 +87,7 @@ class FamilySamples:
 
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` of its parameters.
-        operator: what was computed.
+        operator: the operator that was computed.
         tiles: (the tile as its ``describe()`` says it, measured seconds) pairs.
     """
 
@@ -123,7 +123,7 @@ class Samples:
 
     @classmethod
     def read(cls, path: Path) -> Samples:
-        """What :meth:`write` wrote.
+        """Read samples that :meth:`write` wrote.
 
         Raises:
             CalibrationError: the file cannot be read, or holds something else.

@@ -20,7 +20,7 @@ class CoreStep:
     """A multiply-add of CUDA cores.
 
     Attributes:
-        dtype: of its operands.
+        dtype: type of its operands.
         since: the first compute capability that has it.
         instruction: PTX; ``%0`` is the sum, ``%1`` and ``%2`` the operands.
         constraint: the register's kind in inline assembly.
@@ -47,10 +47,10 @@ class MatrixStep:
     """A product of matrix units, as ``mma.sync`` has it.
 
     Attributes:
-        dtype: of its operands.
+        dtype: type of its operands.
         since: the first compute capability that has it.
         shape: (m, n, k).
-        types: of result, both operands and sum, as PTX writes them.
+        types: types of result, both operands and sum, as PTX writes them.
         words: registers of one thread for the first operand, the second, and the sums.
         operand: the operands' kind of register in inline assembly.
         sum_kind: the sums'.
@@ -114,10 +114,11 @@ class WarpGroupStep:
     """A product of Hopper's matrix units, ``wgmma``, of shape m64n256 and 32 bytes along k.
 
     Attributes:
-        dtype: of its operands.
+        dtype: type of its operands.
         depth: elements along k.
-        types: of result and both operands, as PTX writes them.
-        flags: what PTX wants after the descriptors: scales and, for 16-bit dtypes, transposition.
+        types: types of result and both operands, as PTX writes them.
+        flags: operands that PTX wants after the descriptors: scales and, for 16-bit dtypes,
+            transposition.
     """
 
     dtype: str

@@ -62,7 +62,7 @@ class Case:
 
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` that it is for.
-        name: for people.
+        name: name for people.
         func: unscheduled.
     """
 
@@ -136,8 +136,8 @@ def measure_tiles(
     Args:
         device: the record of the GPU that ``timer`` uses, rates measured.
         timer: runs kernels, such as :func:`timer_on`.
-        chosen: what to measure; by default all :func:`cases`. Those whose kernels the device does
-            not run are left out.
+        chosen: cases to be measured; by default all :func:`cases`. Those whose kernels the device
+            does not run are left out.
         gpu: its name.
         progress: called with one line for each operator.
     """

@@ -23,10 +23,10 @@ _FACTORS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What lies in the folder of the cache.
+    """Content of the cache's folder.
 
     Attributes:
-        folder: where.
+        folder: the folder's path.
         kept: schedules and machine code, for any device.
         programs: PoCL's, of the emulated device.
     """
@@ -37,7 +37,7 @@ class Contents:
 
 
 def contents_of(folder: Path) -> Contents:
-    """What lies in a folder now; nothing where it does not exist."""
+    """Content of a folder now; empty where the folder does not exist."""
     kept, programs = entries_of(folder), programs_of(folder / POCL_FOLDER)
     return Contents(folder, tuple(kept), tuple(programs))
 

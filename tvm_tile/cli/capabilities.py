@@ -23,10 +23,10 @@ class Capability:
     """Something that this package can do, or cannot on this machine.
 
     Attributes:
-        name: for people.
+        name: name for people.
         is_ready: whether it can.
-        found: what was found here: versions, a GPU, or what is the matter.
-        remedy: what gives it, or more of it; empty where nothing is missing.
+        found: findings on this machine: versions, a GPU, or the problem.
+        remedy: remedy that gives it, or more of it; empty where nothing is missing.
         compiles: whether it is to compile kernels for some device.
     """
 

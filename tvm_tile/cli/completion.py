@@ -69,10 +69,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """What the last of some words may become.
+    """Words that the last of some words may become.
 
     Args:
-        parser: of the whole command line.
+        parser: parser of the whole command line.
         words: behind the program's name; the last is what was typed of the word at the cursor.
 
     Returns:

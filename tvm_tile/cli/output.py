@@ -29,7 +29,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file, whole or not at all; to a device, a pipe or through a link as it comes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout
         path.write_text(text, encoding="utf-8")

@@ -39,10 +39,10 @@ class Coscheduling:
     Attributes:
         mod: its Relax functions call persistent kernels, where these pay.
         kernels: reports of the functions that it still calls.
-        plans: of its persistent kernels.
-        left_apart: what is launched by itself, and why.
-        launches: of one run; None where no graphs are captured.
-        graphs: which kernel hands what to which.
+        plans: plans of its persistent kernels.
+        left_apart: calls that are launched by themselves, and why.
+        launches: launches of one run; None where no graphs are captured.
+        graphs: graphs of the kernels' calls.
         planned: bytes of memory for that.
     """
 
@@ -83,11 +83,11 @@ def coschedule_what_builds(
     Args:
         fused: the module before it was scheduled.
         scheduled: the module, workspaces lifted.
-        kernels: of its functions.
+        kernels: reports of its functions' kernels.
         device: the device that it is made for.
-        builder: that has built its functions.
-        control: where loops run.
-        bounds: where kernels with loops give up.
+        builder: builder that has built its functions.
+        control: place of loops, as in :class:`~tvm_tile.options.Options`.
+        bounds: bounds at which kernels with loops give up.
     """
     if not device.supports_grid_barrier:
         return Coscheduling(scheduled, tuple(kernels))

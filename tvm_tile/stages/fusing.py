@@ -31,7 +31,7 @@ class Fused:
 
     Attributes:
         mod: its functions are unscheduled loops.
-        decisions: what became of each group of functions that could be one kernel.
+        decisions: decisions on each group of functions that could be one kernel.
         turned: weights that are stored in another layout than the model has them in.
     """
 
@@ -58,9 +58,10 @@ def fuse(
         device: the device that it is compiled for.
         first: schedules them; shared with whoever schedules the result.
         refused: why functions must not be made of others, by their contents.
-        weld: as in :class:`~tvm_tile.options.Options`.
+        weld: flag as in :class:`~tvm_tile.options.Options`.
         graphs: whether launches will be captured as graphs.
-        state: how many parameters and results of ``main``, the last ones, are the model's state.
+        state: number of parameters and results of ``main``, the last ones, that are the model's
+            state.
         as_stored: whether weights are read as they are stored, since others read them, too.
 
     Raises:

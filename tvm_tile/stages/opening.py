@@ -29,7 +29,7 @@ class Opening:
     """A model whose extents are open.
 
     Attributes:
-        symbols: what its open extents are.
+        symbols: symbols of its open extents.
         at: the model in Relax, prepared as front doors do, at a point.
     """
 
@@ -46,7 +46,7 @@ class Opening:
             refused: why functions must not be made of others.
 
         Raises:
-            DynamicShapeError: it is not the same model at all points.
+            DynamicShapeError: the model is not the same at all points.
         """
         decisions = Decisions()
         points = near(self.symbols)

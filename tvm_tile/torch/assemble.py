@@ -53,8 +53,8 @@ def eager(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> fx.GraphModu
     """A part's operators as PyTorch runs them, from its inputs to its outputs.
 
     Args:
-        part: of a graph.
-        constants: what its operators take besides.
+        part: part of a graph.
+        constants: constants that its operators take besides.
     """
     graph = fx.Graph()
     places = {node: graph.placeholder(node.name) for node in part.inputs}

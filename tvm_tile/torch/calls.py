@@ -29,8 +29,8 @@ class PartCall:
 
     Args:
         part: of a graph.
-        model: what its program was compiled to.
-        constants: what its operators take besides its inputs.
+        model: model that its program was compiled to.
+        constants: constants that its operators take besides its inputs.
     """
 
     def __init__(
@@ -92,6 +92,6 @@ def program_call(
     Args:
         part: of a graph.
         compiled: makes a model of the two, and raises what this function does.
-        constants: what its operators take besides its inputs.
+        constants: constants that its operators take besides its inputs.
     """
     return PartCall(part, compiled(program_of(part, constants), part.weights), constants)

@@ -29,7 +29,7 @@ class Rounded(NamedTuple):
 
 
 class Codebook(Protocol):
-    """Which numbers codes tell."""
+    """Numbers that codes stand for."""
 
     @property
     def bits(self) -> int:
@@ -56,7 +56,7 @@ class IntegerCodes:
     """Equal steps: a number is ``(code - zero point) * scale``.
 
     Attributes:
-        bits: of a code.
+        bits: bits of a code.
         has_zeros: whether groups have zero points of their own, instead of the middle.
     """
 

@@ -38,11 +38,11 @@ class GraphCompiler:
     """Compiles the graphs that AOTAutograd makes of one graph of Dynamo's.
 
     Attributes:
-        device: to compile for.
-        place: where all tensors of a compiled program are.
+        device: the device that is compiled for.
+        place: torch device of all tensors of a compiled program.
         options: how to compile.
         tell: is given what became of each graph.
-        inputs: how many Dynamo's graph takes.
+        inputs: number of inputs that Dynamo's graph takes.
         captured: the tensors that it was captured with, whose weights are compiled in; empty where
             weights are read at each call.
         plain: is given the function of a graph that may be called without AOTAutograd.
@@ -93,7 +93,7 @@ class GraphCompiler:
         """Cut the graph into parts that compile; what fails is refused, and the graph cut again.
 
         Args:
-            graph: of PyTorch's.
+            graph: graph of PyTorch's operators.
             weights: positions of those of its inputs that are.
             fixed: values of some that are compiled in.
         """

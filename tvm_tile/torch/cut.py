@@ -30,9 +30,9 @@ class Part:
     """Makers that are compiled as one program.
 
     Attributes:
-        makers: in program order.
+        makers: makers in program order.
         inputs: the tensors from outside that they, or views that they need, take, weights last.
-        weights: how many of ``inputs`` are weights.
+        weights: number of ``inputs`` that are weights.
         outputs: the tensors that they make and others need.
     """
 
@@ -63,7 +63,7 @@ class Cut:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is to be compiled."""
+        """Parts that are to be compiled."""
         return tuple(one for one in self.order if isinstance(one, Part))
 
 
@@ -77,7 +77,7 @@ def cut(
 
     Args:
         graph: without side effects; its nodes' ``val`` are tensors without data.
-        place: where all tensors of a compiled program are.
+        place: torch device of all tensors of a compiled program.
         refused: nodes that must not be compiled, and why.
         weights: inputs whose memory is mostly that of the call before.
     """

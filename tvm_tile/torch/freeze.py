@@ -31,7 +31,7 @@ class FrozenCall:
 
     Args:
         part: of a graph.
-        values: those of its inputs that are compiled in, which are kept alive, so that no other
+        values: values of its inputs that are compiled in, which are kept alive, so that no other
             tensor can come to lie there.
         frozen: the part without these inputs.
         thawed: makes the part that takes all of them.
@@ -90,7 +90,7 @@ def freezable(
     """The values of a graph's weights that may be compiled in.
 
     Args:
-        graph: as AOTAutograd made it.
+        graph: graph as AOTAutograd made it.
         weights: positions of the parameters and buffers among its inputs.
         inputs: the tensors that Dynamo's graph was captured with, parameters first.
 

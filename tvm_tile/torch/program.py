@@ -34,7 +34,7 @@ def program_of(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> Exporte
 
     Args:
         part: of a graph.
-        constants: what its operators take besides, which the program holds.
+        constants: constants that its operators take besides, which the program holds.
     """
     graph = fx.Graph()
     held = {graph.placeholder(f"weight_{n.name}"): value for n, value in constants.items()}

@@ -43,8 +43,8 @@ def quantize(
     those of all else.
 
     Args:
-        module: with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs is
-            copied, so that weights of codes are not in memory twice.
+        module: module with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs
+            is copied, so that weights of codes are not in memory twice.
         codes: ``"int2"``, ``"int4"`` (the default) or ``"int8"``, or ``"nf4"``: sixteen quantiles
             of the normal distribution (QLoRA, arXiv 2305.14314).
         group: elements of a row of the weight that share a scale; whole bytes of codes; 128 by
@@ -62,7 +62,7 @@ def quantize(
         The copy; of a linear layer itself, one of codes.
 
     Raises:
-        ModelError: it is no module, or has no linear layers.
+        ModelError: the argument is no module, or has no linear layers.
         OptionError: there are no such codes, the group is not of whole bytes, ``"nf4"`` is to have
             zero points, or no linear layer can hold codes.
     """
@@ -86,7 +86,7 @@ def quantize(
 
 
 def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -> dict[int, Any]:
-    """What a copy has in the place of objects, by their identity, wherever it refers to them."""
+    """Objects that a copy refers to in the place of others, by the identity of those."""
     copies: dict[int, Any] = {}
     matrices: dict[int, CodedMatrix] = {}
     for layer in layers:

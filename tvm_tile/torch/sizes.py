@@ -53,7 +53,7 @@ class PerSize:
         self._lock = threading.Lock()
 
     def __call__(self, args: list[Any]) -> Any:
-        """What the graph returns for arguments of any sizes."""
+        """Results of the graph for arguments of any sizes."""
         key = tuple([_key(args[i]) for i in self._open])
         call = self._calls.get(key)
         if call is None:

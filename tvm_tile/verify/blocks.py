@@ -32,10 +32,11 @@ def evaluated(func: tirx.PrimFunc, arguments: Sequence[Argument]) -> list[Array]
 
     Args:
         func: blocks one behind the other.
-        arguments: in the order of its parameters; numbers are values of open extents.
+        arguments: arguments in the order of its parameters; numbers are values of open extents.
 
     Raises:
-        NotEvaluatedError: it has loops written by hand, or a function that is not known here.
+        NotEvaluatedError: the function has loops written by hand, or calls a function that is not
+            known here.
     """
     given = [np.array(argument) for argument in arguments]
     values = _extents(func, arguments)

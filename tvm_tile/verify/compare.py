@@ -29,10 +29,10 @@ _SPREADS = 32.0  # how much farther than the references from each other
 
 
 def tolerance(dtype: str, depth: int, sums: str = "float32") -> float:
-    """What rounding may make of a result of about 1.
+    """Difference that rounding may make in a result of about 1.
 
     Args:
-        dtype: of the result.
+        dtype: type of the result.
         depth: products or numbers that are added up for one element.
         sums: the type that they are added in; ``"tf32"`` where float32 operands of products lose
             mantissa.

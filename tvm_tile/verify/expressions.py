@@ -26,12 +26,12 @@ class NotEvaluatedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known where an expression stands.
+    """Values of tensors and variables where an expression stands.
 
     Attributes:
-        tensors: by their buffers.
-        values: of variables. Those of a block have a dimension for each axis of it, of extent 1 but
-            for their own; so have all values of expressions, which NumPy broadcasts.
+        tensors: tensors by their buffers.
+        values: values of variables. Those of a block have a dimension for each axis of it, of
+            extent 1 but for their own; so have all values of expressions, which NumPy broadcasts.
         runs: variables of a block whose values follow one another -> their axis, and their values.
         rank: axes of the block.
     """

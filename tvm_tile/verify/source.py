@@ -18,11 +18,11 @@ from tvm_tile.verify.compare import Array
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a model came from, as something to call.
+    """Origin of a model, as something to call.
 
     Attributes:
-        name: what computes, or why nothing can.
-        run: from the inputs by name to the outputs in order; None where nothing can.
+        name: name of the computing library, or the reason why nothing can compute it.
+        run: function from the inputs by name to the outputs in order; None where nothing can.
     """
 
     name: str
@@ -33,8 +33,8 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Reference:
     """The source of anything that can be compiled.
 
     Args:
-        model: as in :func:`tvm_tile.compile`; a path is opened again.
-        state: what its state is at the start of a run; a module's own buffers stay as they are.
+        model: model as in :func:`tvm_tile.compile`; a path is opened again.
+        state: state at the start of a run; a module's own buffers stay as they are.
     """
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
     if model is None:

@@ -18,7 +18,7 @@ _SHIFTS = (tirx.expr.LShift, tirx.expr.RShift)
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What is read of tensors and where it goes, on whichever way.
+    """Reads of tensors, and where the values go, on whichever way.
 
     Attributes:
         made_of: tensor or variable -> the tensors that its values are computed of, itself included.

@@ -41,7 +41,7 @@ class _Piece:
     Attributes:
         content: a group, a node, or a view.
         needs: variables that must be bound before.
-        position: in the program, of its first binding.
+        position: position in the program of its first binding.
     """
 
     content: MergedCalls | TaskNode | View

@@ -23,7 +23,7 @@ _ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a tensor lies: in which memory, and how far from its start.
+    """Place of a tensor: its memory, and the distance from the memory's start.
 
     Attributes:
         value: the number of the memory that it is in.
@@ -41,7 +41,7 @@ class TaskNode:
     Attributes:
         binding: itself.
         function: name of the PrimFunc it calls; empty for anything else.
-        arguments: what that is given: a place, or a constant.
+        arguments: arguments of the kernel: each a place, or a constant.
         reads: numbers of the values that it reads.
         outputs: numbers of the values that it makes.
         changes: numbers of the values, among those that it reads, that it changes in place.
@@ -74,8 +74,8 @@ class TaskGraph:
     """The kernels of a dataflow block, and the values between them.
 
     Attributes:
-        nodes: in program order.
-        views: in program order.
+        nodes: nodes in program order.
+        views: views in program order.
         given: numbers of the values from outside -> the expression.
         kinds: the type of each value.
         used_later: values that are used behind the block.
@@ -99,7 +99,7 @@ def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
     """The graph of a block.
 
     Args:
-        block: whose calls are ``call_tir``, where they are kernels.
+        block: block whose calls of kernels are ``call_tir``.
         slices: about the functions that it calls.
     """
     return BindingReader(slices).read(block)
@@ -112,8 +112,8 @@ class BindingReader:
         slices: about the functions that are called.
 
     Attributes:
-        nodes: in program order.
-        places: of each variable, where its fields are.
+        nodes: nodes in program order.
+        places: places of each variable's fields.
         given: numbers of the values from outside -> the expression.
         kinds: the type of each value.
     """
@@ -199,7 +199,7 @@ class BindingReader:
         return str(call.args[0].name_hint), arguments, reads
 
     def given_to_kernel(self, field: Any) -> Location | GenericConst:
-        """What a kernel is given: where a tensor lies, or a constant."""
+        """Argument of a kernel: the place of a tensor, or a constant."""
         return field if isinstance(field, GenericConst) else self.of(field)[0]
 
     def make(self, var: Any) -> tuple[int, ...]:
@@ -212,7 +212,7 @@ class BindingReader:
         return made
 
     def of(self, expr: Any) -> tuple[Location, ...]:
-        """Where the tensors of an expression are; what nobody has made is given from outside.
+        """Places of an expression's tensors; tensors that nobody has made are given from outside.
 
         A tuple from outside is one value: where its fields are is not known.
         """
@@ -254,9 +254,9 @@ def contiguous_parts(
     """For each output of a function that only copies, the contiguous part of an input that it is.
 
     Args:
-        graph: of the function.
+        graph: graph of the function.
         inputs: names of the parameters that it reads.
-        outputs: of those that it writes.
+        outputs: names of the parameters that it writes.
 
     Returns:
         Of each output, the position among ``inputs`` and bytes from its start; ``None`` where it is

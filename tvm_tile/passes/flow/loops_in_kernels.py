@@ -64,7 +64,7 @@ class LoopsInKernels:
         record: is given each persistent kernel.
         refused: name of a persistent kernel that must not be -> why.
         left: is given each that stays on the host.
-        bounds: where kernels give up.
+        bounds: bounds at which kernels give up.
     """
 
     device: Device
@@ -254,7 +254,7 @@ class _Placing:
 
 
 def _bound(variables: Sequence[Any], tensors: Mapping[int, Any]) -> list[tuple[Any, Any]]:
-    """What each variable is, of tensors that are numbered through all of them."""
+    """Values of variables, whose tensors are numbered through all of them."""
     pairs: list[tuple[Any, Any]] = []
     count = 0
     for variable in variables:

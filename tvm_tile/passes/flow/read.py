@@ -69,9 +69,9 @@ class Flow:
     """A function, or a side of a branch.
 
     Attributes:
-        actions: in their order.
+        actions: actions in their order.
         parameters: numbers of the values that it is given; a side knows those around it.
-        results: where what it returns lies.
+        results: places of the returned values.
         result_kinds: the type of each of these.
         kinds: the type of each value.
     """
@@ -91,7 +91,7 @@ def read_flow(func: relax.Function, slices: Slices) -> Flow:
         slices: about the functions that it calls.
 
     Raises:
-        UnfitFlowError: it has something that is neither.
+        UnfitFlowError: the function has anything else.
     """
     reader = _FlowReader(slices)
     return reader.flow(func.body, tuple(reader.parameter(param) for param in func.params))
@@ -103,12 +103,12 @@ def read_run(
     """Bindings of a function, and by value what they are given from outside.
 
     Args:
-        bindings: in their order.
+        bindings: bindings in their order.
         wanted: variables that they bind; their tensors are the results.
         slices: about the functions that they call.
 
     Raises:
-        UnfitFlowError: as of :func:`read_flow`.
+        UnfitFlowError: as in :func:`read_flow`.
     """
     reader = _FlowReader(slices)
     read = relax.SeqExpr([relax.BindingBlock(list(bindings))], relax.Tuple(list(wanted)))
@@ -193,7 +193,7 @@ class _FlowReader(BindingReader):
         return sources[0]
 
     def _sources(self, value: Any) -> tuple[Source, ...]:
-        """Where the tensors of a value are."""
+        """Places of a value's tensors."""
         if isinstance(value, relax.Tuple):
             return tuple(source for field in value.fields for source in self._sources(field))
         if isinstance(value, GenericConst):

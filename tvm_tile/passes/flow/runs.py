@@ -20,9 +20,9 @@ class Bindings:
     """The bindings of a function.
 
     Attributes:
-        bindings: in their order.
-        last_uses: by variable, the position of the last binding that uses it, or the number of
-            bindings where the function returns it.
+        bindings: bindings in their order.
+        last_uses: position of the last binding that uses a variable, or the number of bindings
+            where the function returns it.
     """
 
     bindings: tuple[Any, ...]
@@ -123,7 +123,7 @@ class RunPlans:
         """The plan of a run.
 
         Raises:
-            UnfitFlowError: it cannot be a kernel.
+            UnfitFlowError: the run cannot be a kernel.
         """
         if run not in self._known:
             try:

@@ -21,7 +21,7 @@ class _Site:
     Attributes:
         caller: the one that names it.
         callee: the one that is named.
-        turns: how many iterations it has for each call from there, if it is a loop.
+        turns: number of its iterations for each call from there, if it is a loop.
         in_turn: whether it is named in each iteration of the caller, if that is a loop.
     """
 

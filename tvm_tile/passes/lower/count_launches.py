@@ -23,8 +23,8 @@ def count_launches(
 
     Args:
         mod: behind all Relax passes, graphs captured.
-        kernels: how many kernels each PrimFunc became; one where it is not among them.
-        dependent: how many of these depend programmatically on the kernel before them.
+        kernels: number of kernels that each PrimFunc became; one where it is not among them.
+        dependent: number of these that depend programmatically on the kernel before them.
     """
     return _Counter(mod, kernels, dependent).of(mod["main"].body)
 
@@ -39,7 +39,7 @@ class _Counter:
         self._within: list[Any] = []  # functions that are being counted: one may call itself
 
     def of(self, value: Any) -> Launches:
-        """What an expression launches when it is evaluated."""
+        """Launches of an expression when it is evaluated."""
         if isinstance(value, relax.SeqExpr):
             bound = [binding.value for block in value.blocks for binding in block.bindings]
             return sum((self.of(part) for part in (*bound, value.body)), Launches(0, 0))

@@ -21,7 +21,7 @@ from tvm_tile.schedule.s_tir.steps import replace_parts
 @tvm.transform.module_pass(opt_level=0, name="LiftWorkspaces")
 @dataclass(frozen=True, slots=True)
 class LiftWorkspaces:
-    """What one kernel of a function leaves for the next becomes an output of the function.
+    """Make memory between the kernels of a function an output of the function.
 
     before: ``y = call_tir(f, (x,), out_ty=Y)``, where ``f(x, y)`` allocates ``parts``
     after:  ``z = call_tir(f, (x,), out_ty=[Y, Parts]); y = z[0]``, with ``f(x, y, parts)``
@@ -160,7 +160,7 @@ def _is_plain(buffer: Any) -> bool:
 
 
 def _users(buffer: Any, statements: list[Any]) -> int:
-    """How many of ``statements`` use ``buffer``."""
+    """Number of ``statements`` that use ``buffer``."""
     return sum(uses(s, [buffer]) for s in statements if not isinstance(s, tirx.AllocBuffer))
 
 

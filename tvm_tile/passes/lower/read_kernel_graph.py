@@ -25,7 +25,7 @@ def read_kernel_graphs(mod: tvm.IRModule) -> tuple[KernelGraph, ...]:
     """The graph of each Relax function of a module, ``main`` first.
 
     Args:
-        mod: whose kernels are called by ``call_tir`` and its like.
+        mod: module whose kernels are called by ``call_tir`` and its like.
     """
     functions = {
         str(var.name_hint): func
@@ -97,7 +97,7 @@ class _Follower:
         return made
 
     def _of(self, value: Any) -> tuple[Place, ...]:
-        """Which tensors the fields of a value are; a constant is none."""
+        """Tensors of a value's fields; a constant is none."""
         if isinstance(value, relax.Tuple):
             return tuple(place for field in value.fields for place in self._of(field))
         if isinstance(value, relax.TupleGetItem):

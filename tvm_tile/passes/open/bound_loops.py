@@ -63,15 +63,15 @@ def bounded(
     """A function for all points up to ``most``, over tensors that are made for ``whole``.
 
     Args:
-        func: whose extents are expressions of the symbols.
-        inputs: how many of its parameters, the first ones, are inputs.
-        symbols: in the order of points.
+        func: function whose extents are expressions of the symbols.
+        inputs: number of its parameters, the first ones, that are inputs.
+        symbols: symbols in the order of points.
         most: the greatest values that it is called with.
-        whole: those that its parameters' memory is for.
+        whole: extents that its parameters' memory is for.
 
     Raises:
-        DynamicShapeError: it has loops written by hand, such as those of a sort, that depend on
-            an open extent.
+        DynamicShapeError: the function has loops written by hand, such as those of a sort, that
+            depend on an open extent.
     """
     if not uses(func, symbols):
         return Bounded(func, ())
@@ -163,7 +163,7 @@ def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:
 
 
 def _with_known_tensors(body: Any, params: dict[Any, Any], known: Callable[[Any], Any]) -> Any:
-    """What blocks allocate has known shapes, and parameters are others."""
+    """Give the tensors that blocks allocate known shapes, and replace parameters."""
     tensors = dict(params)
 
     def allocate(block: Any) -> None:

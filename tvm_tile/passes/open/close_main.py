@@ -46,7 +46,7 @@ def close(module: OpenModule, symbols: Sequence[Symbol]) -> tvm.IRModule:
 
     Args:
         module: the model in variables.
-        symbols: what these stand for, in the same order.
+        symbols: variables that stand for these, in the same order.
 
     Raises:
         DynamicShapeError: a function of it cannot be for known loops (:func:`bounded`).
@@ -91,7 +91,7 @@ class _Closing:
         return given if self._is_known(given.ty) else self._copied(given, given.ty, whole, whole)
 
     def _returned(self, value: Any, ty: Any, made: dict[Any, Any]) -> Any:
-        """What ``main`` returns, of the call's extents; of a constant, its first elements."""
+        """Result of ``main``, of the call's extents; for a constant, its first elements."""
         while isinstance(made.get(value), relax.Var):
             value = made[value]
         if isinstance(ty, relax.TupleType):

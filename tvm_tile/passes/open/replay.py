@@ -29,7 +29,7 @@ class Decisions:
     answers: list[tuple[str, Any]] = field(default_factory=list)
 
     def again(self, device: Device) -> tuple[ReplayedChoices, ReplayedRefusals]:
-        """What gives these answers once more, from the first one on."""
+        """Choices and refusals that give these answers once more, from the first one on."""
         left = iter(self.answers)
         return ReplayedChoices(device, left), ReplayedRefusals(left)
 

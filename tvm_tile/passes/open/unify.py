@@ -47,10 +47,11 @@ class OpenCall:
     """A binding of a model's ``main``.
 
     Attributes:
-        var: what it binds, of the greatest extents.
+        var: variable that it binds, of the greatest extents.
         value: the expression at the greatest extents.
-        func: what it calls, with variables for the open extents; ``None`` where it calls nothing.
-        type: of its result, with these variables.
+        func: function that it calls, with variables for the open extents; ``None`` where it calls
+            nothing.
+        type: type of its result, with these variables.
     """
 
     var: Any
@@ -83,7 +84,7 @@ def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenMo
 
     Args:
         modules: point -> the fused model there; the first one is at the greatest extents.
-        names: of the open extents, in the order of a point.
+        names: names of the open extents, in the order of a point.
 
     Raises:
         DynamicShapeError: there is none, or what depends on an extent does so in no known form.
@@ -116,7 +117,7 @@ def confirm(opened: OpenModule, point: Point, module: tvm.IRModule) -> None:
     """Make sure that a model in variables is what a model is at a further point.
 
     Raises:
-        DynamicShapeError: it is another one there.
+        DynamicShapeError: the model is another one there.
     """
     main, known = _Main(module), _Main(opened.base)
     if main.outline != known.outline:
@@ -145,7 +146,7 @@ def unified_function(
     """The function that all these are instances of, in the same variables.
 
     Raises:
-        DynamicShapeError: as of :func:`unify`.
+        DynamicShapeError: as in :func:`unify`.
     """
     if is_by_rows(list(functions.values())):
         outside = unified_function({p: without_body(f) for p, f in functions.items()}, symbols)
@@ -186,13 +187,13 @@ def at_point(expr: Any, symbols: Sequence[tirx.Var], point: Point) -> Any:
 
 
 class _Main:
-    """What ``main`` of a fused module does.
+    """Calls and result of a fused module's ``main``.
 
     Attributes:
         params: types of its parameters.
         bindings: variables and what they are bound to.
-        result: what it returns.
-        outline: the same without types and constants, comparable.
+        result: value that it returns.
+        outline: comparable form of the same, without types and constants.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:

@@ -53,8 +53,10 @@ class ChannelsLast:
         return fold_constants(_MergePermutations(converted).rewritten(converted))
 
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
-        """What TVM asks for each operator: the layouts of its operands, if they are to change or to
-        stay; it gives others the layouts that they come in."""
+        """Layouts that TVM is asked for, of the operands of operators that change or must stay.
+
+        It gives other operators the layouts that their operands come in.
+        """
         if call.op == tvm.ir.Op.get(_TRANSPOSED):
             # TVM has loops for this one only.
             return {_TRANSPOSED: [call.attrs.data_layout, call.attrs.kernel_layout]}

@@ -21,7 +21,7 @@ from tvm_tile.schedule.s_tir.steps import begun
 @tvm.transform.module_pass(opt_level=0, name="EmptyResults")
 @dataclass(frozen=True, slots=True)
 class EmptyResults:
-    """What a function makes that has no elements becomes a constant without any.
+    """Replace a function's results without elements by constants without any.
 
     before: ``x = call_tir(expand_dims, (y,), out_ty=Tensor((2, 1, 0, 48)))``
     after:  ``x = constant of shape (2, 1, 0, 48)``

@@ -35,7 +35,7 @@ class ReadTransposed:
     FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
 
     Args:
-        dtypes_by_depth: what matrix units multiply only, or best, where the summed axis is
+        dtypes_by_depth: types that matrix units multiply only, or best, where the summed axis is
             contiguous.
         as_stored: whether all constants are read as they are stored.
     """
@@ -80,7 +80,7 @@ class _TransposedReading(ModuleRewriter):
         return self.builder_.call_te(product, *operands, primfunc_name_hint="matmul")
 
     def _source(self, operand: relax.Expr) -> relax.Expr | None:
-        """What ``operand`` is the transposition of, its last two axes exchanged."""
+        """Value whose transposition ``operand`` is, its last two axes exchanged."""
         made = self.lookup_binding(operand) if isinstance(operand, relax.Var) else None
         return transposition_source(made)
 
@@ -151,7 +151,7 @@ def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: st
         a: (..., rows, depth).
         b: (..., depth, columns).
         transposed: whether the last two axes of each are exchanged.
-        dtype: of the product.
+        dtype: type of the product.
     """
     rows, depth = (a.shape[-1], a.shape[-2]) if transposed[0] else (a.shape[-2], a.shape[-1])
     columns = b.shape[-2] if transposed[1] else b.shape[-1]

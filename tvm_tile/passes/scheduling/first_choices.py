@@ -30,7 +30,7 @@ class FirstChoices:
     """Schedules each function once: joining asks what its kernel would take, planning takes it.
 
     Args:
-        device: to schedule for.
+        device: the device that is scheduled for.
     """
 
     def __init__(self, device: Device) -> None:
@@ -42,7 +42,7 @@ class FirstChoices:
 
         Args:
             func: the function.
-            rules: those to ask, by default all. What they answer stands: the kernel that was
+            rules: rules to be asked, by default all. Their answer stands: the kernel that was
                 compared with others is the one that is planned.
         """
         key = content_of(func)

@@ -51,7 +51,7 @@ class MeasureCandidates:
         notes: functions none of whose candidates ran, and why.
 
     Raises:
-        DeviceAbsentError: from a call: the GPU is not there.
+        DeviceAbsentError: the GPU is not there, in a call.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MeasureCandidates:
 
 
 def arguments_of(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
-    """What a function takes; None where that is not tensors of static shapes only."""
+    """Arguments of a function; None where they are not tensors of static shapes only."""
     stores = nodes_in(func.body, tirx.BufferStore)
     arguments = []
     for param in func.params:

@@ -77,9 +77,9 @@ class Selection:
     Attributes:
         scheduled: itself.
         rank: its place in the model's order; 0 is the first.
-        measured: how many candidates ran.
+        measured: number of candidates that ran.
         seconds: its measured time; 0 where nothing was measured.
-        lasting: as in :class:`Planned`.
+        lasting: whether it may be stored, as in :class:`Planned`.
     """
 
     scheduled: Scheduled
@@ -121,11 +121,11 @@ class PlanFunction:
 
     Args:
         device: the GPU to schedule for.
-        topk: how many candidates to write.
-        choose: which of them to keep.
+        topk: number of candidates to write.
+        choose: function that chooses among them.
         first: schedules functions of which one candidate is asked for.
-        max_loss: by how much a function may take longer at some open extents than at best; 0.1 is
-            a tenth.
+        max_loss: largest share of time that a function may lose at some open extents; 0.1 is a
+            tenth.
     """
 
     def __init__(

@@ -106,7 +106,7 @@ def schedule_module(
         device: the GPU to schedule for.
         refused: name of a PrimFunc -> why tvm_tile must not schedule it (its kernel did not
             build, say); these go to dlight.
-        beyond_dlight: those of ``refused`` that dlight must not schedule either; each of their
+        beyond_dlight: functions of ``refused`` that dlight must not schedule either; each of their
             statements becomes a kernel.
         plan: schedules one function; by default the model's first choice.
 

@@ -27,10 +27,11 @@ class StoredPlans:
 
     Args:
         plan: asked for what is not there.
-        store: where answers are.
-        device: what ``plan`` schedules for.
-        topk: how many candidates it chooses among.
-        max_loss: as of :class:`~tvm_tile.passes.scheduling.plan_function.PlanFunction`.
+        store: store of the answers.
+        device: the device that ``plan`` schedules for.
+        topk: number of candidates that it chooses among.
+        max_loss: share of time as in
+            :class:`~tvm_tile.passes.scheduling.plan_function.PlanFunction`.
     """
 
     def __init__(

@@ -54,11 +54,11 @@ class CopyEnds:
 
 
 class _Touched:
-    """Which inputs and outputs the kernels of a function touch.
+    """Inputs and outputs that the kernels of a function touch.
 
     Attributes:
         ends: inputs, without weights, then outputs that kernels make; each once.
-        results: what the function returns, in order.
+        results: values that the function returns, in order.
         kernels: per call of a kernel, in order, the numbers of what it touches.
         candidates: numbers of those that nothing else touches.
     """
@@ -107,7 +107,7 @@ class _Touched:
 
 
 def _results(returned: Any, made: dict[Any, Any]) -> list[Any]:
-    """What a function returns, given what its variables are bound to."""
+    """Values that a function returns, given those that its variables are bound to."""
     result = made.get(returned, returned) if isinstance(returned, relax.Var) else returned
     return list(result.fields) if isinstance(result, relax.Tuple) else [returned]
 

@@ -78,8 +78,8 @@ class _TirCall:
     Attributes:
         var: the value it makes.
         call: itself.
-        func: what is called.
-        args: what it is given.
+        func: the function that is called.
+        args: its arguments.
         kind: type of its output.
         place: number of the binding in the function.
         block: number of its block.
@@ -262,7 +262,7 @@ def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
 
 
 def kind_of(func: Any) -> Kind:
-    """What a function computes, as far as connecting asks."""
+    """Kind of a function's computation, as far as connecting asks."""
     graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
     if graph is None:
         return Kind.OTHER

@@ -139,7 +139,7 @@ class _Wired:
     """A group's statements as a function of what they take.
 
     Attributes:
-        outer: what the function is given: values and constants, weights transposed.
+        outer: values and constants that the function is given, weights transposed.
         key: equal for groups that compute the same.
     """
 
@@ -163,7 +163,7 @@ class _Wired:
         self.key = tuple(described), kinds, tuple(self._places[output] for output in outputs)
 
     def _operand(self, value: Any, statement: Statement) -> tuple[str, Any]:
-        """Which value an operand is, of those made or of those given; or the scalar itself."""
+        """Value that an operand is, of those made or of those given; or the scalar itself."""
         if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
             return str(value.ty.dtype), value.value.numpy().item()
         key = _key(value, statement)
@@ -214,7 +214,7 @@ class _Wired:
 
 
 def _key(value: Any, statement: Statement) -> Any:
-    """What a statement's operand is known by: weights also by whether they are by columns."""
+    """Key of a statement's operand; for weights also whether they are by columns."""
     is_weight = statement.role is Role.PRODUCT and isinstance(value, tvm.ir.Constant)
     return (value, statement.transposed is None) if is_weight else value
 

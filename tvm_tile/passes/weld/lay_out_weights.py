@@ -98,9 +98,9 @@ class _Faster:
     """A function that takes weights transposed, and what that is worth.
 
     Attributes:
-        var: of the function, in the module that is made.
-        seconds: of a call, predicted amid a model.
-        seconds_before: of a call of the function as it was.
+        var: variable of the function, in the module that is made.
+        seconds: predicted seconds of a call, amid a model.
+        seconds_before: predicted seconds of a call of the function as it was.
     """
 
     var: Any

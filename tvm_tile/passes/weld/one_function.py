@@ -62,7 +62,7 @@ def as_one(
     Args:
         mod: has the functions.
         calls: each with the variable of what it makes, in the order of the program.
-        outer: what they are given, in the order of the function's parameters.
+        outer: values that they are given, in the order of the function's parameters.
     """
     called = {call.args[0]: mod[call.args[0]] for _, call in calls}
     builder = relax.BlockBuilder(tvm.IRModule(called))
@@ -94,7 +94,7 @@ def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> ti
     Args:
         mod: has the functions, all of static shapes.
         calls: none takes what another one makes.
-        outer: what they are given, in the order of the function's parameters.
+        outer: values that they are given, in the order of the function's parameters.
     """
     params: list[Any] = [None] * len(outer)
     blocks: list[SBlock] = []

@@ -34,9 +34,9 @@ class Operation:
     """An operator behind a product that makes each element of the one in its place.
 
     Attributes:
-        binding: of it.
-        step: what it does.
-        constant: of its columns, one element or one each; ``None`` where it has none.
+        binding: the operator's binding.
+        step: step that it takes with each element.
+        constant: constant of its columns, one element or one each; ``None`` where it has none.
         is_moved: whether elements are elsewhere by then, behind reshapes and permutations.
     """
 
@@ -55,8 +55,8 @@ class ConstantProduct:
     """A product of a value with constant weights, or with what is decoded of constant codes.
 
     Attributes:
-        binding: of it.
-        weights: what it is with.
+        binding: the product's binding.
+        weights: weights of the product.
         operations: behind it, in order, as far as nothing else reads what is in between.
     """
 
@@ -109,7 +109,7 @@ def _kind(call: relax.Call) -> Any:
 
 
 def _weights(value: Any, makers: Mapping[Any, Any], mod: tvm.IRModule) -> Weights | None:
-    """What a product is with; ``None`` where it is left alone."""
+    """Weights of a product; ``None`` where it is left alone."""
     if not _is_call(value, "relax.matmul") or not is_static(value.ty):
         return None
     left, right = value.args

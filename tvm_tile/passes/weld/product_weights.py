@@ -52,7 +52,7 @@ class ConstantMatrix:
 
 @dataclass(frozen=True, slots=True)
 class DecodedMatrix:
-    """What is decoded of codes, columns by depth, and transposed before it is multiplied.
+    """Matrix that is decoded of codes, columns by depth, and transposed before it is multiplied.
 
     Attributes:
         format: how it is kept.
@@ -93,7 +93,7 @@ class DecodedMatrix:
 
     @property
     def coded(self) -> Coded:
-        """What is kept, as arrays."""
+        """Arrays of codes and shared numbers."""
         packed, *shared = (constant.value.numpy() for constant in self.constants)
         table = self._table
         return Coded(self.format, self.shape, packed, table, tuple(shared[table is not None :]))
@@ -114,7 +114,7 @@ def side_by_side(parts: Sequence[Weights], builder: relax.BlockBuilder) -> tuple
     codes, which one function decodes.
 
     Args:
-        parts: of one kind.
+        parts: weights of one kind.
         builder: is given a function that decodes.
     """
     coded = [part.coded for part in parts if isinstance(part, DecodedMatrix)]

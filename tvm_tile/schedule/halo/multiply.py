@@ -49,7 +49,7 @@ class Sums:
 
         Args:
             left: the warp's first row's first element, and elements from one row to the next.
-            right: the warp's first column's first element, and elements from one column to the next.
+            right: the same of its first column, from one column to the next.
             depth: depth that is summed, a multiple of 16.
         """
         lane = self._block.lane
