@@ -109,7 +109,7 @@ def compile(
         example_inputs: arguments of ``forward``, in order or by name, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
-        weights: number of last inputs that CUDA graphs read where they lie, if PyTorch's; 0.
+        weights: number of last inputs that CUDA graphs read in place, if PyTorch's; 0 by default.
         options: how to compile; by default ``Options()``, whose fields give their defaults.
         progress: called after every compiled kernel with (name, done, total), if not ``None``.
 
