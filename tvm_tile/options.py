@@ -163,7 +163,7 @@ class Options:
         """Refuse what a device does not have.
 
         Raises:
-            OptionError: it has no dependent launches, which were asked for.
+            OptionError: the device has no dependent launches, which were asked for.
         """
         if self.dependent_launches is True and not device.supports_dependent_launches:
             raise OptionError(

@@ -65,8 +65,8 @@ class Constant:
         """``data``, once it is known to be what was compiled.
 
         Raises:
-            ModelError: it has been written to since it was compiled, and the program is made for
-                its old values.
+            ModelError: the array has been written to since it was compiled, and the program is made
+                for its old values.
         """
         if self.checksum is not None and zlib.crc32(self.data) != self.checksum:
             raise ModelError(

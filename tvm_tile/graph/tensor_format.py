@@ -236,7 +236,7 @@ def bytes_of(dtype: str) -> int:
     """Bytes of an element of ``dtype``, as TVM spells it.
 
     Raises:
-        ValueError: it has no bytes of its own.
+        ValueError: the type has no bytes of its own.
     """
     digits = re.search(r"\d+", dtype)
     if digits is None or int(digits.group()) % _BYTE:

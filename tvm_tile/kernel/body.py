@@ -88,9 +88,9 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
     """Lower a PrimFunc that is one kernel.
 
     Raises:
-        BuildError: it is no single kernel, or has parts that a persistent kernel cannot have:
-            tensor maps (copies by TMA), clusters, scalars as parameters, or sums in shared memory
-            that threads of a warp add up in step, of types that no shuffle takes.
+        BuildError: the function is no single kernel, or has parts that a persistent kernel cannot
+            have: tensor maps (copies by TMA), clusters, scalars as parameters, or sums in shared
+            memory that threads of a warp add up in step, of types that no shuffle takes.
     """
     named = with_numbered_params(widen_halves(func)).with_attr("global_symbol", "body")
     lowered = lower_module(tvm.IRModule({"body": named}), compat.make_target(device))

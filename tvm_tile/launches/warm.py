@@ -36,7 +36,7 @@ def comparable_seconds(kernels: Sequence[tuple[str, float]], device: Device) -> 
 
     Args:
         kernels: the rule that wrote each, and what its model predicts.
-        device: that they are for.
+        device: the device that they are made for.
 
     Returns:
         What each takes amid a model, launch included, if that is known of all of them; else what

@@ -221,7 +221,7 @@ def preparing_passes(device: Device, early: bool | Literal["auto"]) -> tvm.trans
     """The passes ahead of building, so that no scheduled function is built twice.
 
     Args:
-        device: that they are for.
+        device: the device that they are made for.
         early: kernels of graphs that start while the one before them ends: none, all that can, or
             those that the model says it pays for.
     """

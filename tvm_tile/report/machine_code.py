@@ -19,7 +19,7 @@ def with_resources(
     Args:
         kernels: kernels of a model.
         built: name of a kernel -> what it was built to; those that are missing stay as they are.
-        device: that they are for.
+        device: the device that they are made for.
     """
     known = (replace(kernel, resources=built.get(kernel.name, ())) for kernel in kernels)
     return tuple(replace(kernel, resident=_resident(kernel, device)) for kernel in known)

@@ -28,7 +28,7 @@ class PartCall:
     operators then and from then on.
 
     Args:
-        part: of a graph.
+        part: the part of a graph that is called.
         model: model that its program was compiled to.
         constants: constants that its operators take besides its inputs.
     """
@@ -90,7 +90,7 @@ def program_call(
     """Compile a part, given as a program and the number of its weights.
 
     Args:
-        part: of a graph.
+        part: the part of a graph that is compiled.
         compiled: makes a model of the two, and raises what this function does.
         constants: constants that its operators take besides its inputs.
     """

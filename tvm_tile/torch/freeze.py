@@ -30,7 +30,7 @@ class FrozenCall:
     update, which PyTorch's schemas do not call writes: the user's word is all that stands for that.
 
     Args:
-        part: of a graph.
+        part: the part of a graph that is called.
         values: values of its inputs that are compiled in, which are kept alive, so that no other
             tensor can come to lie there.
         frozen: the part without these inputs.

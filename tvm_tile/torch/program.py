@@ -33,7 +33,7 @@ def program_of(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> Exporte
     row-major are taken and returned in that order: see :mod:`tvm_tile.torch.layout`.
 
     Args:
-        part: of a graph.
+        part: the part of a graph that is made a program.
         constants: constants that its operators take besides, which the program holds.
     """
     graph = fx.Graph()

@@ -48,7 +48,7 @@ class Kernels:
         scheduled: the scheduled ones; these may take workspaces as further parameters.
         in_place: positions of the unscheduled functions' arguments that they read and overwrite.
         reports: reports of the scheduled functions.
-        device: that they are for.
+        device: the device that they are made for.
         builder: builder that has built them, so that nothing is built twice.
         symbols: the model's open extents.
         places: places among the model's inputs, as found by :func:`places_in`.

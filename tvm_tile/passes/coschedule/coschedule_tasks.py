@@ -137,7 +137,7 @@ class CoscheduleTasks:
     the kernel: memory planning gives it a place like any other tensor.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         facts: about the functions of the module; by default what ScheduleTiles has left in their
             attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
         record: is given each persistent kernel.
@@ -236,7 +236,7 @@ class TaskFunctions:
 
     Args:
         facts: about the functions.
-        device: that they are for.
+        device: the device that they are made for.
         are_amid_flow: whether they are to be parts of kernels with loops and branches.
     """
 

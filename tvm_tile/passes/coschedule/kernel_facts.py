@@ -29,7 +29,7 @@ class KernelFacts:
     """Facts about each function, found when they are first asked for.
 
     Args:
-        device: that the module is scheduled for.
+        device: the device that the module is scheduled for.
         fused: the module before it was scheduled.
         scheduled: the module, with workspaces lifted.
         reports: reports of its kernels.

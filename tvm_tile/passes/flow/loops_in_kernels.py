@@ -57,7 +57,7 @@ class LoopsInKernels:
     that is predicted to take less time.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         facts: about the functions of the module, copies for loops among them
             (:func:`copies_for_loops`).
         always: whether what can be a kernel is one; else where the model predicts less time.

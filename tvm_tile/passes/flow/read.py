@@ -108,7 +108,7 @@ def read_run(
         slices: about the functions that they call.
 
     Raises:
-        UnfitFlowError: as in :func:`read_flow`.
+        UnfitFlowError: one of the bindings is neither a kernel nor control flow.
     """
     reader = _FlowReader(slices)
     read = relax.SeqExpr([relax.BindingBlock(list(bindings))], relax.Tuple(list(wanted)))

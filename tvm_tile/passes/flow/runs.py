@@ -97,7 +97,7 @@ class RunPlans:
         line: the function's bindings.
         read: the program of a run.
         functions: about the kernels.
-        device: that they are for.
+        device: the device that they are made for.
         always: whether control flow that can be in a kernel is, even if the host is faster.
     """
 

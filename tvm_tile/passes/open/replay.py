@@ -57,7 +57,7 @@ class ReplayedChoices(FirstChoices):
     """First choices that answer as others did, whatever they are asked about.
 
     Args:
-        device: that the others were for.
+        device: the device that the others were made for.
         left: the answers.
     """
 

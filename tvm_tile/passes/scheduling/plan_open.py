@@ -97,7 +97,7 @@ class Predicted:
     """Predicted times of schedules at one another's bounds, and between them.
 
     Attributes:
-        device: that they are for.
+        device: the device that they are made for.
         over: a schedule's bound -> what it takes at some points, as far as its rule knows.
         known: a bound and a rule -> the times there of the tiles that it names.
     """

@@ -44,7 +44,7 @@ class FeedWrites:
     others have read it. Each element is made once, as it is written once.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         predict: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
     """

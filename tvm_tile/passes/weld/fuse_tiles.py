@@ -47,7 +47,7 @@ class FuseTiles:
     matter of time, not of kinds: each is scheduled, alone and together, and the model compares.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         record: is given what became of each group that was asked about, for ``explain()``.
         predict: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others (their kernels did not build, say), by

@@ -35,7 +35,7 @@ class GroupGates:
     alone are predicted to take less time.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         predict: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by
             :func:`~tvm_tile.passes.scheduling.first_choices.content_of` them.

@@ -34,7 +34,7 @@ class JoinWrites:
     that no two share memory; nor does an operand, as reshapes are no views where such calls are.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         predict: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
     """

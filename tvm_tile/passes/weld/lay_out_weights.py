@@ -45,7 +45,7 @@ class LayOutWeights:
     there is not what their kernels take.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         predict: schedules functions; shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
         record: is given each matrix that is transposed, for ``explain()``.

@@ -111,7 +111,7 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
 
 
 def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
-    """What was written as one schedule, described by the tile of the slowest output."""
+    """The written functions as one schedule, described by the tile of the slowest output."""
     return as_written(sch.mod["main"], ELEMENTWISE, replace(main, seconds=seconds))
 
 

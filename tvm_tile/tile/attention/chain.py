@@ -254,7 +254,7 @@ def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
 
 
 def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the copies refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the copies refuse."""
     dtype = chain.first.left.tensor.dtype
     if any(operand.tensor.dtype != dtype for operand in chain.operands):
         return ()

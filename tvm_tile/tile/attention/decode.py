@@ -206,8 +206,9 @@ def vector_of(dtype: str, distances: Iterator[int]) -> int:
 
 
 def construct_decode(decode: Decode, device: Device, count: int) -> tuple[DecodeTile, ...]:
-    """At most ``count`` tiles, best first; none of more rows than a thread can hold, of other types
-    than floating point, and for devices whose threads are no workers yet."""
+    """The best tiles, at most ``count``, best first; there are none of more rows than a thread can
+    hold, of other types than floating point, and for devices whose threads are no workers yet.
+    """
     dtypes = {decode.keys.dtype, decode.values.dtype}
     if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()

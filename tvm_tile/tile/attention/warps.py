@@ -73,7 +73,7 @@ class WarpAttentionTile(WalkingTile):
 def construct_warp_attention(
     chain: Chain, device: Device, count: int
 ) -> tuple[WarpAttentionTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
     dtypes = {operand.tensor.dtype for operand in chain.operands}
     if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
         return ()

@@ -126,7 +126,7 @@ class GatesTile(Tile):
 
 
 def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile, ...]:
-    """At most ``count`` tiles, best first, no two with equal numbers of blocks and threads."""
+    """The best tiles, at most ``count``, no two with equal numbers of blocks and threads."""
     if gates.vectors > MOST_VECTORS or len(gates.products) > _MOST_PRODUCTS:
         return ()
     best: dict[tuple[int, int], GatesTile] = {}

@@ -217,7 +217,7 @@ class HaloTile(Tile):
 
 
 def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
     products = [product for product in (halo.first, halo.second) if product is not None]
     operands = [operand for product in products for operand in (product.left, product.right)]
     if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):

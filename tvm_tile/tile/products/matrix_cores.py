@@ -44,7 +44,7 @@ MatrixTile = WarpTile[WaveUnit]
 
 
 def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
     operands = (product.left, product.right)
     dtype = product.left.tensor.dtype
     if product.right.tensor.dtype != dtype or dtype not in matrix_core_dtypes(device):

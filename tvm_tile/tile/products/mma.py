@@ -42,7 +42,7 @@ MmaTile = WarpTile[MmaUnit]
 def construct_mma(
     product: Product, device: Device, count: int, work: StoreWork = BARE
 ) -> tuple[MmaTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse.
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse.
 
     ``work`` is what becomes of the sums.
     """

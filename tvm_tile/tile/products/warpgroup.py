@@ -63,7 +63,7 @@ LONGEST_STEP = 8  # elements that a copy may step over
 def construct_warpgroup(
     product: Product, device: Device, count: int, work: StoreWork = BARE
 ) -> tuple[WarpgroupTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the copies refuse.
+    """The best tiles, at most ``count``, best first; none if the device or the copies refuse.
 
     ``work`` is what becomes of the sums.
     """
