@@ -46,7 +46,7 @@ class _Family:
         registers: 32-bit ones of a compute unit, accumulation registers among them.
         registers_per_thread: registers that any instruction can name; those for accumulation come
             on top.
-        register_unit: a thread is given multiples of so many.
+        register_unit: number of registers of which a thread is given a multiple.
         local_data_share: bytes of a compute unit; ``shared_per_block``, what a block can have.
     """
 

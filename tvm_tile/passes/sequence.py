@@ -208,7 +208,7 @@ def _patterns() -> list[tvm.transform.Pass]:
 
 
 def _fusion() -> list[tvm.transform.Pass]:
-    """The passes of TVM's fusion, of so much at once as a kernel can take."""
+    """The passes of TVM's fusion, with groups no larger than a kernel can take."""
     return [
         LimitFusion(),
         FuseOperators(),

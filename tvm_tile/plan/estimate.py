@@ -65,7 +65,7 @@ def estimated(operators: tuple[ROperator, ...], steps: Ints, device: Device) -> 
 def _estimate(
     shape: Shape, possible: Sequence[_Ways], of: Ints, steps: Ints, device: Device
 ) -> Estimate:
-    """The estimate for operators ``of`` so many kinds; only kinds that occur have rows."""
+    """The estimate for operators whose kinds are ``of``; only kinds that occur have rows."""
     used, rows = np.unique(of, return_inverse=True)
     several = tuple(possible[kind] for kind in used.tolist())
     table = fits(several, np.bincount(rows).tolist(), shape.num_veus(device))

@@ -40,7 +40,7 @@ class RKernel:
             use the same bytes one after the other.
         registers: registers of a thread.
         block_seconds: one block alone on a multiprocessor, from its first to its last instruction.
-        busy_seconds: throughput it takes of its multiprocessor: so many seconds if that did
+        busy_seconds: seconds for which a block would keep its multiprocessor busy, if that did
             nothing else.
         resident_bytes: bytes of a block's weights that stay in shared memory; zero where none do.
         barriers: whether its threads wait for one another.

@@ -53,7 +53,7 @@ class Fits:
 
 
 def fits(ways: Sequence[tuple[Way, ...]], counts: Sequence[int], num_veus: int) -> Fits:
-    """The table for kinds with these ways, none of them empty, of which so many operators exist."""
+    """The table for kinds with these ways, none of them empty, and ``counts`` operators of each."""
     seconds = np.unique([way.seconds for several in ways for way in several])
     work = (min(way.tasks * way.seconds for way in several) for several in ways)
     total = sum(count * seconds for count, seconds in zip(counts, work, strict=True))

@@ -89,7 +89,7 @@ def _spread(busy_until: Floats, tasks: int, seconds: float) -> Ints:
 
 
 def placements(operator: int, counts: Ints) -> tuple[Placement, ...]:
-    """All rTasks of an operator, so many on each vEU; neighbours with equal counts are one."""
+    """Placements of an operator's rTasks, given each vEU's count; equal neighbours are one."""
     edges = np.flatnonzero(np.diff(counts)) + 1
     starts = [0, *map(int, edges)]
     ends = [*map(int, edges), len(counts)]

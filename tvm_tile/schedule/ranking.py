@@ -237,7 +237,7 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
 def predicted_of(task: Task, rule: str) -> dict[str, float]:
     """Predicted seconds of the best tiles that a rule names for a function, by the tiles' texts.
 
-    They are so many at most; none where the rule names none, or for another one.
+    There are at most ``_MOST_PREDICTED``; none where the rule names none, or another rule's.
     """
     found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
     choices = () if found is None else _attempt(partial(found, task, _MOST_PREDICTED)) or ()
@@ -265,7 +265,7 @@ def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Sc
     """Schedules of a function by each rule, in the rule's own order; for measurements.
 
     Rules are in the order of ``RULES``: the first that takes the function, and those whose times
-    are compared with its own. Of each there are the choices at ``ranks``, as far as it has so many
+    are compared with its own. Of each there are the choices at ``ranks``, as far as it has them
     and TVM can write them; rules without any are left out.
     """
     found: dict[Rule, dict[int, Scheduled]] = {}

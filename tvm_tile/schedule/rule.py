@@ -171,4 +171,4 @@ def choices_of_outputs(
 
 
 FindChoices = Callable[[Task, int], Sequence[Choice]]
-"""What a rule does: at most so many choices for a function, best first; none for "not mine"."""
+"""A rule: choices for a task, at most a number of them, best first; none for "not mine"."""

@@ -53,10 +53,10 @@ def quantize(
             ``2**(n-1) - 1``, and a scale is the group's largest magnitude divided by the latter; of
             ``"nf4"``, whose table this is for, it is the largest magnitude itself. False: codes are
             ``0`` to ``2**n - 1``, with a zero point of 8 bits for each group, whose range from its
-            smallest to its largest weight, and to 0, is divided into so many steps. Scales have the
-            weight's element type. Each weight is off by at most half a step, where that is a normal
-            number of this type, and by what rounding the scale and the product with it to this type
-            adds.
+            smallest to its largest weight, and to 0, is divided into ``2**n - 1`` steps. Scales
+            have the weight's element type. Each weight is off by at most half a step, if that is a
+            normal number of this type, and by the rounding of the scale and of the product with it
+            to this type.
 
     Returns:
         The copy; of a linear layer itself, one of codes.

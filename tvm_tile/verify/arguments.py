@@ -22,10 +22,10 @@ class FunctionInput:
     """A tensor that a function takes, or the value of an open extent.
 
     Attributes:
-        below: integers in it are drawn from 0 to below this, as what it is an index of has so many
-            elements; ``None`` where each that there is may be drawn.
+        below: limit of its integers, which are drawn from 0 to below it, as they are indices of
+            that many elements; ``None`` where any integer of the type may be drawn.
         divides: whether integers are divided by it, so that it is neither 0 nor -1.
-        is_output: whether it is written, and nothing of what it held is used.
+        is_output: whether it is written, and its former content is not used.
         value: value of an open extent; ``None`` for a tensor.
     """
 

@@ -60,7 +60,7 @@ def reordered(
 
     What is ready is written in the program's order, so that only that moves which has to. A view
     that only members of groups read is left out: they know where it is. All groups count in one
-    tensor of so many counters, which is set to zero once.
+    tensor of ``counters`` counters, which is set to zero once.
     """
     return _BlockWriter(block, graph, merged, counters, mod).written()
 

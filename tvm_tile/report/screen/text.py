@@ -14,7 +14,7 @@ WIDTH = 100
 
 
 Row = tuple[Sequence[str], Callable[[int], str]]
-"""Cells of a table, and what tells the last one in at most so many characters."""
+"""Cells of a table, and a function that gives the last one in at most a number of characters."""
 
 
 def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:

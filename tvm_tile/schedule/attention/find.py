@@ -76,7 +76,7 @@ class ProductsForm:
 
 
 def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
-    """The parts of a function of so many reductions; ``None`` if it has others, or more."""
+    """The parts of a function with ``reductions`` reductions; ``None`` if these are others."""
     if reductions not in (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX):
         return None
     sch, form = inlined(func, keep_producers=False)

@@ -158,7 +158,7 @@ def box_of(shared: Shared, sizes: CodedProduct, row: Any, element: Any) -> tuple
 
 
 def block_row(sizes: CodedProduct, tile: CodedTile, place: Any) -> Any:
-    """The row of the matrix, less its block's first, that has so many of the block's before it.
+    """Row ``place`` of a block, as its distance in the matrix from the block's first row.
 
     Of two halves of a matrix, the first half of a block's rows are of the one, the others of the
     other.

@@ -17,7 +17,7 @@ from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum that the cell's arithmetic takes: of a product, so many columns from its unit's.
+    """A sum that the cell's arithmetic takes, of a column of a product.
 
     Attributes:
         product: number of the product.

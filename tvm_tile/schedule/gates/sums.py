@@ -91,7 +91,7 @@ class Summing:
     start: int
 
     def write(self, thread: Any) -> None:
-        """Write all sums, shared out among so many threads, of which ``thread`` is one's number."""
+        """Write all sums, divided among the product's threads; ``thread`` is one's number."""
         tile = self.tile
         lane = ib.Bind(thread % tile.lanes)
         group = ib.Bind(thread // tile.lanes)

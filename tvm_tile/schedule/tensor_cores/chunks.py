@@ -111,7 +111,7 @@ class Chunks:
 
 
 def chunk_place(product: Product, depth: int, chunk: Any) -> dict[str, Any]:
-    """Value of every summed axis in a chunk of so much of the depth; of the depth, the first."""
+    """Value of each summed axis in chunk ``chunk`` of ``depth`` depths; of the depth, the first."""
     axes = (*product.steps, product.depth)
     place = dict(digits(chunk, axes, chunk_counts(product, depth)))
     place[product.depth.name] = place[product.depth.name] * depth

@@ -40,7 +40,7 @@ def times_over(
     Args:
         found: the product, at the greatest extents.
         device: the device that the tile is made for.
-        construct: names at most so many tiles of a product.
+        construct: function that names tiles of a product, at most a number of them.
         seconds: predicts what a tile takes for a shorter product.
         text: describes the tile.
         points: the calls.

@@ -82,7 +82,7 @@ class Chain:
         return end[0] + self.keys.extent >= end[1]
 
     def rounds(self, size: tuple[int, int], most: int | None = None) -> Rounds:
-        """Blocks' turns through tiles of so many rows, which walk through tiles of so many keys.
+        """Order in which blocks take tiles of rows, each of which walks through tiles of keys.
 
         Args:
             size: rows and keys of a tile.

@@ -5,9 +5,9 @@
 idea, arXiv 2408.11743; Ladder, OSDI'24) the matrix units multiply even for one vector: the matrix'
 rows are theirs, and what is left to issue for a weight is its decoding.
 
-A warp has 16 rows, and of the sum every so many-th step: of a row, each of four lanes takes a run
-of bytes that lie side by side. Which elements of the sum meet in one instruction does not matter,
-so no code changes its place.
+A warp has 16 rows, and takes turns with the other warps of its rows in the steps of the sum. Each
+of four lanes takes a run of neighbouring bytes of a row. Which elements of the sum meet in one
+instruction does not matter, so no code changes its place.
 """
 
 from __future__ import annotations

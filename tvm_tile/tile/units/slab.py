@@ -1,6 +1,6 @@
 """How a chunk of an operand lies in shared memory, and how wide its copies are.
 
-A chunk is lines of 16-byte units. With the depth contiguous a line is one row at so many depths;
+A chunk is lines of 16-byte units. With the depth contiguous a line is one row at all its depths;
 otherwise it is all rows at one depth. Units of a line change places by the line's number (a
 swizzle), so that what a warp touches at once lies on all banks: eight units of neighbouring lines,
 which it loads for the tensor cores, as well as eight neighbours of a line, which it copies there.
