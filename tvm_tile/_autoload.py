@@ -1,4 +1,4 @@
-"""What TVM calls at the end of ``import tvm``, through the entry-point group ``tvm.backends``.
+"""Entry point that TVM calls at the end of ``import tvm``, in the group ``tvm.backends``.
 
 Afterwards ``tvm.compile(mod, target, relax_pipeline="tvm_tile")`` works without importing
 this package. Nothing but factories is registered here: pipelines are imported when

@@ -1,4 +1,4 @@
-"""How to compile: the options of :func:`tvm_tile.compile`."""
+"""Options of :func:`tvm_tile.compile`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of one function: host code and kernels."""
+"""One built function: its host code and its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What machine code for AMD's GPUs, an ELF file, says of its only kernel (HSA metadata)."""
+"""Facts that machine code for AMD's GPUs, an ELF file, holds of its only kernel (HSA metadata)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build makes: bytes, nothing that lives in TVM."""
+"""The result of a build: bytes, nothing that lives in TVM."""
 
 from __future__ import annotations
 

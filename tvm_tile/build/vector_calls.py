@@ -1,4 +1,4 @@
-"""What TVM computes, or keeps, one number at a time, amid what it computes for vectors."""
+"""Values that TVM computes, or keeps, one at a time, amid others that it computes as vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many operations a second CUDA cores and matrix units do; a multiply-add is two.
+"""Operations a second of CUDA cores and matrix units; a multiply-add is two.
 
 Before a kernel is timed it runs on ones: each of its sums then counts the multiply-adds that made
 it, and their total must be what the rate is computed from.

@@ -1,4 +1,4 @@
-"""What it is worth that a kernel of a graph starts while the one before it ends."""
+"""Time that a kernel of a graph saves by starting while the one before it ends."""
 
 from __future__ import annotations
 

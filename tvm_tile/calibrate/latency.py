@@ -1,4 +1,4 @@
-"""What it costs to start a kernel, and to let all blocks of a launch wait for one another."""
+"""Time to start a kernel, and to let all blocks of a launch wait for one another."""
 
 from __future__ import annotations
 

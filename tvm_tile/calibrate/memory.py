@@ -1,4 +1,4 @@
-"""How many bytes a second move between memories and registers."""
+"""Bytes a second that move between memories and registers."""
 
 from __future__ import annotations
 

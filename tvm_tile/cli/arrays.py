@@ -1,4 +1,4 @@
-"""What ``tvm-tile run`` reads, describes and writes: arrays."""
+"""Arrays that ``tvm-tile run`` reads, describes and writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this package can do on this machine: each capability is looked for, compilers are tried."""
+"""Capabilities of this package on this machine: each is looked for, compilers are tried."""
 
 from __future__ import annotations
 

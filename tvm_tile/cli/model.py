@@ -1,4 +1,4 @@
-"""What all commands on a model take, and how they open it."""
+"""Arguments that all commands on a model share, and how they open it."""
 
 from __future__ import annotations
 

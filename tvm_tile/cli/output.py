@@ -1,4 +1,4 @@
-"""What commands write and print: checks of a file's place, sizes and tables for people."""
+"""Output of commands: checks of a file's place, sizes and tables for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hardware is there: frozen data that every decision reads.
+"""Frozen data on the hardware, which every decision reads.
 
 Numbers are per device unless said otherwise. Sizes are bytes, rates are bytes or
 floating-point operations per second, times are seconds.

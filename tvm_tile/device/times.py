@@ -1,4 +1,4 @@
-"""What the time models of kernels have to know of a GPU besides its rates: fitted numbers, as data.
+"""Fitted numbers that the time models of kernels need of a GPU besides its rates, as data.
 
 A record without measurements inherits the normalised numbers of its family's measured one; what
 they are per class is in :mod:`tvm_tile.device.core_times` and

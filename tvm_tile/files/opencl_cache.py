@@ -1,4 +1,4 @@
-"""Where PoCL and pyopencl keep what they compile: in our folder, and not without end."""
+"""The folder in which PoCL and pyopencl keep what they compile: ours, and of limited size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a cache on disk, and what goes when there is too much of it."""
+"""Entries of a cache on disk, and which of them go when there are too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be computed: operators with affine accesses, tensors' formats, models' signatures.
+"""The computation in kernels and models: affine operators, formats of tensors, signatures.
 
 ``extract.py`` reads a TensorIR function into the frozen ``TileGraph`` (``tile_graph.py``) that
 decisions are made of, and ``expression.py`` keeps what each element is, for kernels to write. For

@@ -1,4 +1,4 @@
-"""What an element of a tensor is: an expression found in one place, to be written in another.
+"""Elements of tensors as expressions, found in one place, to be written in another.
 
 A fused function says what it computes in blocks of loops; a kernel computes the same with loops of
 its own, and keeps in registers or shared memory what the blocks hand to one another as tensors. So

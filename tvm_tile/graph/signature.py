@@ -1,4 +1,4 @@
-"""What a model takes, returns and changes."""
+"""Inputs, outputs and side effects of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the values of a tensor are kept as codes of a few bits, as frozen data without TVM.
+"""Formats of tensors whose values are kept as codes of a few bits, as frozen data without TVM.
 
 A value is made of its code in this order, and rounded after each step to the step's element type::
 

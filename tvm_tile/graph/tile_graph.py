@@ -1,4 +1,4 @@
-"""What to compute: operators with affine accesses, as frozen data without TVM.
+"""Operators with affine accesses, as frozen data without TVM.
 
 Roller describes an operator by its tensor expression (section 3.1); this is the part of
 that expression which tile decisions need: the axes, and how each tensor is indexed by them.

@@ -1,4 +1,4 @@
-"""What persistent kernels have in common: their numbers, and how a record's body is run."""
+"""Parts that all persistent kernels share: their numbers, and how a record's body is run."""
 
 from __future__ import annotations
 

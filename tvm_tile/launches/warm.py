@@ -1,4 +1,4 @@
-"""What a kernel takes amid a model, where what it reads was written a moment ago.
+"""Times of kernels amid a model, where their inputs were written a moment ago.
 
 The models of schedules are fitted to operators that run by themselves, which find a cold cache.
 That is right for choosing among tiles, whose start is equally cold, and for large operators. But

@@ -1,4 +1,4 @@
-"""What a scan carries from element to element, and how two such states become one."""
+"""State that a scan carries from element to element, and how two such states become one."""
 
 from __future__ import annotations
 

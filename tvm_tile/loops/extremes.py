@@ -1,4 +1,4 @@
-"""Where the largest or the smallest element of a row is: one plain reduction of integers.
+"""Position of the largest or the smallest element of a row: one plain reduction of integers.
 
 The first of equal elements is found, and NaN wins, as in PyTorch and NumPy. Loops of an argmax over
 32-bit values::

@@ -1,4 +1,4 @@
-"""Which Relax operators have loops of ours."""
+"""Table of the Relax operators that have loops of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights a persistent kernel asks for ahead, and the queues with what they ask and wait for.
+"""Weights that a persistent kernel prefetches, and queues of rTasks with prefetches and waits.
 
 A vEU that waits leaves memory idle. So before it waits for a step, it asks the second-level cache
 for its share of the weights that the step's operators read, whoever reads them: who has no rTask in

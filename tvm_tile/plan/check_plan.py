@@ -1,4 +1,4 @@
-"""Whether an execution plan can run on a device: what is to be seen without running it.
+"""Check, without running it, that an execution plan can run on a device.
 
 :mod:`tvm_tile.plan.simulate` runs it.
 """

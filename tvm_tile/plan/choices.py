@@ -1,4 +1,4 @@
-"""What the blocks of a kernel take inside a persistent one, from what the kernel takes by itself.
+"""Times of a kernel's blocks inside a persistent kernel, from those of the kernel by itself.
 
 How kernels are predicted by themselves is in :mod:`tvm_tile.launches.warm`. Inside a persistent
 kernel nothing is launched, and a vEU that shares its multiprocessor with others waits for them.

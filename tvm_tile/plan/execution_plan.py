@@ -1,4 +1,4 @@
-"""Where and when many kernels run inside one persistent kernel: Rammer's rProgram as data.
+"""Places and order of many kernels inside one persistent kernel: Rammer's rProgram as data.
 
 The names are those of Rammer (OSDI 2020), section 3. A vEU is one resident thread block of the
 persistent kernel. An rOperator is one scheduled kernel, a grid of blocks; an rTask is a few

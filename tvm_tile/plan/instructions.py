@@ -1,4 +1,4 @@
-"""What each vEU of a persistent kernel with control flow does: instructions with jumps.
+"""Instructions, with jumps, of each vEU of a persistent kernel with control flow.
 
 Instructions are numbered by their place in a vEU's list. Each says which one is next; those that
 decide something also say which one is next otherwise.

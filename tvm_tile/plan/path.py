@@ -1,4 +1,4 @@
-"""The path through a rProgram, and that on it everything is in order."""
+"""Execution order of a rProgram, and a check that conflicting accesses are ordered along it."""
 
 from __future__ import annotations
 

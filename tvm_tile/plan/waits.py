@@ -1,4 +1,4 @@
-"""What the rTasks of a persistent kernel wait for: counters, and how far they must have come.
+"""Counters that the rTasks of a persistent kernel wait for, and the values to wait for.
 
 Every rTask adds one to a counter at its end. With flags, there is a counter for each operator;
 with barriers, for each step. Those that add to the same counter wait for the same. The kernel's

@@ -1,4 +1,4 @@
-"""What TVM's registries are told of, once a process: operators, reductions, functions of ours.
+"""Entries in TVM's registries, made once a process: operators, reductions, functions of ours.
 
 As `compat.py` does, this adapts to TVM's moving API.
 """

@@ -1,4 +1,4 @@
-"""What a device did in a run of a model, and when: kernels, copies, and the gaps between them."""
+"""Activities of a device in a run of a model: kernels, copies, and the gaps between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was compiled, how, and what it should cost, as data."""
+"""Kernels and decisions of a compilation, with predicted times, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tiles run at which open extents and what that costs, as data."""
+"""Tiles that run at open extents, and the time that these lose against the best ones, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``explain()`` can be asked for."""
+"""Words that ``explain()`` takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernel hands which tensor to which, as data: the model's graph after everything was fused.
+"""Graph of a model's kernels after fusion: which hands which tensor to which, as data.
 
 The graph is read where kernels are called by name, behind all that joins them and ahead of what
 plans their memory. A function of the model, such as the body of a loop, is a graph of its own.

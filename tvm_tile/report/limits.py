@@ -1,4 +1,4 @@
-"""What a device does at most, and what keeps a kernel from doing it."""
+"""Limits of a device, and the bottleneck that keeps a kernel from them."""
 
 from __future__ import annotations
 

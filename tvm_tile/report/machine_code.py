@@ -1,4 +1,4 @@
-"""What machine code takes of a multiprocessor, beside what the model of tiles predicted."""
+"""Resources of machine code, beside those that the model of tiles predicted."""
 
 from __future__ import annotations
 

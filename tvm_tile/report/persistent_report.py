@@ -1,4 +1,4 @@
-"""What became of co-scheduling, as data: persistent kernels, and what is launched by itself."""
+"""Outcome of co-scheduling, as data: persistent kernels, and calls launched by themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs of a model took, kernel by kernel, beside what was predicted, as data."""
+"""Measured times of runs, kernel by kernel, beside the predictions, as data."""
 
 from __future__ import annotations
 

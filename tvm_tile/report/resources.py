@@ -1,4 +1,4 @@
-"""What a kernel's machine code takes of a multiprocessor."""
+"""Resources of a multiprocessor that a kernel's machine code takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was verified, as data and as a table."""
+"""Results of verification, as data and as a table."""
 
 from __future__ import annotations
 

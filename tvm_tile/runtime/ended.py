@@ -1,4 +1,4 @@
-"""What programs call behind kernels that have bounds: whether they came to their end."""
+"""Check behind kernels that have bounds, called by programs: whether they came to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled model tells of itself."""
+"""The part of a compiled model that people read: reports, pages and verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller gives, on its way to the device, and what a call makes, on its way back."""
+"""Arguments of a call on their way to the device, and its results on their way back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models have in common on their device: constants, state, and whose turn it is."""
+"""Constants, state and locks that models share on their device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows of a compiled model beside its report."""
+"""Texts of kernels, which a page shows beside a compiled model's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call changes: the state that a model keeps on its device, and inputs of the caller."""
+"""Tensors that a call changes: state that a model keeps on its device, and inputs of the caller."""
 
 from __future__ import annotations
 

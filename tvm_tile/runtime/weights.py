@@ -1,4 +1,4 @@
-"""Where a program's weights lie: CUDA graphs that read them hold their addresses."""
+"""Addresses of a program's weights, which CUDA graphs hold."""
 
 from __future__ import annotations
 

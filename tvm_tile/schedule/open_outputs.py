@@ -1,4 +1,4 @@
-"""What a function of bounded loops computes in a call whose extents are less than its bounds.
+"""Elements that a function of bounded loops computes in a call with smaller extents.
 
 Its outputs are made for the greatest extents; a call needs the elements within its own. Which
 these are stands in an attribute of the function, for kernels that leave the others out.

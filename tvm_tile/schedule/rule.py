@@ -1,4 +1,4 @@
-"""What a scheduling rule is: it names tiles, best first, and writes those it is asked for."""
+"""Interface of a scheduling rule: it names tiles, best first, and writes those it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a kernel that is written thread by thread is launched, gets shared memory, and waits.
+"""Launch, shared memory and barriers of a kernel that is written thread by thread.
 
 There are two ways to write one. In TVM's thread-level dialect nothing waits but what is told to;
 only what has matrix units builds it. Loops bound to threads TVM writes in OpenCL, too.

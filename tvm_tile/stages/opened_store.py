@@ -1,4 +1,4 @@
-"""Which code this is, and where plans and machine code that it made earlier are kept."""
+"""Identity of this code, and the store of plans and machine code that it made earlier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a tile, whatever its kernel computes: its launch, what that takes, how long."""
+"""Facts that every tile has, whatever its kernel computes: launch, resources, predicted time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers codes of a few bits tell, and the nearest of these to weights.
+"""Numbers that codes of a few bits stand for, and the nearest of these to weights.
 
 A group of weights has a scale, and perhaps a zero point. PyTorch computes all of it in float32.
 """

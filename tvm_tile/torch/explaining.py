@@ -1,4 +1,4 @@
-"""What ``torch.compile`` with this backend makes of a model."""
+"""Report on a model behind ``torch.compile`` with this backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``torch.compile(..., backend="tvm_tile", options={...})``, or ``mode=``, takes."""
+"""Options and modes of ``torch.compile(..., backend="tvm_tile")``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the graphs that PyTorch handed over, as data and for people."""
+"""Reports on the graphs that PyTorch handed over, as data and for people."""
 
 from __future__ import annotations
 

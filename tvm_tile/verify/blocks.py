@@ -1,4 +1,4 @@
-"""What an unscheduled function computes, in NumPy: block by block, all places of one at once.
+"""Evaluation of unscheduled functions in NumPy: block by block, all places of one at once.
 
 A reference of its own: nothing of TVM's code generation, nor of ours, takes part. Sums are added up
 in float64, or in int64 and wrapped.

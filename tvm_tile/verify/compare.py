@@ -1,4 +1,4 @@
-"""Whether numbers agree, as far as rounding leaves them defined."""
+"""Comparison of numbers, as far as rounding leaves them defined."""
 
 from __future__ import annotations
 

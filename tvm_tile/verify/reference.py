@@ -1,4 +1,4 @@
-"""What unscheduled functions compute: in NumPy, and in TVM's CPU build what that cannot."""
+"""Results of unscheduled functions: in NumPy, or in TVM's CPU build for those that NumPy cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model that was compiled computes by itself: in ONNX Runtime, or in PyTorch."""
+"""Results of the model that was compiled, by itself: in ONNX Runtime, or in PyTorch."""
 
 from __future__ import annotations
 

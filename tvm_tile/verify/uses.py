@@ -1,4 +1,4 @@
-"""What a function does with the integers that it takes: which are places, which are divisors."""
+"""Uses of a function's integer inputs: as places, as divisors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How arithmetic of integers is written so that it wraps, and what their types hold."""
+"""Arithmetic of integers written so that it wraps, and the ranges of their types."""
 
 from __future__ import annotations
 

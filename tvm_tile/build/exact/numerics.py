@@ -1,4 +1,4 @@
-"""What kernels need so that their numbers come out as the model means them."""
+"""Rewriting of lowered kernels so that their numbers come out as the model means them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What co-scheduling asks about the functions of a module that has been scheduled."""
+"""Facts about the functions of a scheduled module, for co-scheduling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a run calls each function of a module; of loops on the host whose count is known."""
+"""Number of calls of each function in a run, with loops on the host whose count is known."""
 
 from __future__ import annotations
 

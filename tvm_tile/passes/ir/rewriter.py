@@ -1,4 +1,4 @@
-"""What passes have in common that read calls of kernels, or rewrite every Relax function."""
+"""Base classes of passes that read calls of kernels, or rewrite every Relax function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many launches a call of a program queues itself, and what is in its CUDA graphs."""
+"""Number of launches that a call of a program queues itself, and that its CUDA graphs hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory the plan of a program takes for what lies between its kernels."""
+"""Bytes that a program plans for tensors between its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only moves numbers moves them as narrow as they are."""
+"""Operators that only move numbers move them before they are widened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written in place is computed where it is written, in the kernel that writes."""
+"""Values that are written in place are computed by the kernel that writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows, as data."""
+"""Everything that a page shows, as data."""
 
 from __future__ import annotations
 

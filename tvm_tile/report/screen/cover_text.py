@@ -1,4 +1,4 @@
-"""Which tiles run at which open extents, and what that costs, as lines for people."""
+"""Tiles that run at open extents, and the time that these lose, as lines for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was joined into one kernel and what was left apart, as lines for people."""
+"""Groups that were joined into one kernel, and groups left apart, as lines for people."""
 
 from __future__ import annotations
 

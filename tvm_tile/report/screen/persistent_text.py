@@ -1,4 +1,4 @@
-"""What became of co-scheduling, as lines for people."""
+"""Outcome of co-scheduling, as lines for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a score between two products, as expressions of TensorIR, in float32."""
+"""Arithmetic on scores between two products, as expressions of TensorIR, in float32."""
 
 from __future__ import annotations
 

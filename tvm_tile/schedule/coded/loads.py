@@ -1,4 +1,4 @@
-"""What a thread of a coded product loads, to registers, ahead of the steps that need it.
+"""Loads of a coded product's thread, to registers, ahead of the steps that need them.
 
 Codes of the next step, and what they share, come from global memory, the vectors' elements from the
 caches, which have them. Other warps decode meanwhile: codes of more steps on their way took

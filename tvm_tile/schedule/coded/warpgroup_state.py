@@ -1,4 +1,4 @@
-"""What both roles of a kernel for many vectors and codes need, while their code is written."""
+"""State that both roles of a kernel for many vectors and codes share as their code is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where rows, keys and columns of a group are, as values of the axes."""
+"""Rows, keys and columns of a group, as values of the axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys a mask lets a row see, as a condition of their place alone."""
+"""Keys that a mask lets a row see, as a condition of their place alone."""
 
 from __future__ import annotations
 

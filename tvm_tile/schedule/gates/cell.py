@@ -1,4 +1,4 @@
-"""What becomes of one unit's sums in one row, as a program of single values."""
+"""Arithmetic on one unit's sums in one row, as a program of single values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread of the kernel knows: where its block's tile is, and what lies in shared memory."""
+"""State of a kernel's thread: the place of its block's tile, and the layout of shared memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a spatial block does with sums, as an expression of them and of its place."""
+"""Arithmetic of a spatial block on sums, as an expression of them and of its place."""
 
 from __future__ import annotations
 

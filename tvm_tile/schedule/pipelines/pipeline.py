@@ -1,4 +1,4 @@
-"""What the pipelines of a product have in common: a thread's copies, its fragments, its sums."""
+"""Parts that the pipelines of a product share: a thread's copies, its fragments, its sums."""
 
 from __future__ import annotations
 

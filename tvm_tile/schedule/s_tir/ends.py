@@ -1,4 +1,4 @@
-"""Where a sum ends within a step: copies fill up with zeros, so that nothing tests as it adds.
+"""The end of a sum within a step: copies fill up with zeros, so that nothing tests as it adds.
 
 Before → after, for chunks of 16 that do not divide a sum over 1931 places::
 

@@ -1,4 +1,4 @@
-"""What kernels of scans and sorts have in common: functions, threads, states in memory."""
+"""Parts that kernels of scans and sorts share: functions, threads, states in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels for tensor cores have in common: before the product, and behind it.
+"""Parts that the kernels for tensor cores share, before the product and behind it.
 
 ``found.py`` finds the product in a function, ``padding.py`` the zeros around its operands.
 ``epilogue.py`` says what becomes of each sum, whatever the expression: an element-wise operator

@@ -1,4 +1,4 @@
-"""Where the elements of an operand's chunks are, chunk after chunk, for a thread that fetches some.
+"""Places of an operand's elements, chunk after chunk, for a thread that fetches some of them.
 
 A thread fetches the same part of every chunk. Where this is does not change from chunk to chunk but
 for a sum that all threads share: the chunk's depth, and its step in a window. What lies outside of

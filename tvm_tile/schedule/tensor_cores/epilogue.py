@@ -1,4 +1,4 @@
-"""What a fused function does with a sum, as an expression of the sum and of its place."""
+"""Arithmetic of a fused function on a sum, as an expression of the sum and of its place."""
 
 from __future__ import annotations
 

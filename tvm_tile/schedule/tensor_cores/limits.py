@@ -1,4 +1,4 @@
-"""How far a product's axes go in a call of open extents.
+"""Ends of a product's axes in a call of open extents.
 
 A kernel is made for the greatest extents; a call needs the output's elements within its own. Of an
 axis along which these end earlier, the limit says where: kernels leave out the tiles behind it.

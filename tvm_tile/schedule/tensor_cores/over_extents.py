@@ -1,4 +1,4 @@
-"""What one tile of a product is predicted to take at other extents than those that it is made for.
+"""Predicted time of one tile of a product at other extents than those that it is made for.
 
 A product's tile hardly depends on how many rows there are; what it takes does, in steps: a row more
 may be another turn of all multiprocessors. A rule that is asked for tiles looks at all that there

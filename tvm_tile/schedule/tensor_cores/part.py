@@ -1,4 +1,4 @@
-"""Which part of a product a thread works on: its block's tile, its warp's rows and columns."""
+"""The part of a product that a thread works on: its block's tile, its warp's rows and columns."""
 
 from __future__ import annotations
 

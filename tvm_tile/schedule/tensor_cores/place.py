@@ -1,4 +1,4 @@
-"""Which values of a product's axes a position in one of its tiles stands for."""
+"""Values of a product's axes for a position in one of its tiles."""
 
 from __future__ import annotations
 

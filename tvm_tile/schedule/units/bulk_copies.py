@@ -1,4 +1,4 @@
-"""What the copy engine and the instructions need to know of an operand's chunks."""
+"""Copies of an operand's chunks by the copy engine, and their layout for Hopper's instructions."""
 
 from __future__ import annotations
 

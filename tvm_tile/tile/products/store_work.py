@@ -1,4 +1,4 @@
-"""How long a block is busy with what becomes of its sums."""
+"""Time for which a block is busy with the work on its sums before the store."""
 
 from __future__ import annotations
 

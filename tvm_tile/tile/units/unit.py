@@ -1,4 +1,4 @@
-"""What a warp multiplies with: the fragments that it takes of operands, and how these lie for it.
+"""Units that a warp multiplies with: the fragments that they take, and how operands lie for them.
 
 NVIDIA's warps multiply 16 rows by 8 columns by a depth of 16 (mma), with fragments that they load
 16 rows, or columns, at a time (ldmatrix) from slabs. AMD's waves multiply as many rows as columns
