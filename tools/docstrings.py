@@ -3,6 +3,7 @@
 Who meets "Of a code." in an editor or in a list of names has nothing that the sentence is about.
 Say what it is ("Bits of a code."), or what is done ("Wait for all threads of the block."). A method
 that implements a protocol says what this implementation does, not that it is "As `Unit` says.".
+So do descriptions of arguments: "rows: of the tile." is no help, "rows: rows of the tile." is.
 
 Usage: python tools/docstrings.py
 """
@@ -35,6 +36,9 @@ _OPENINGS = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
+_ARGUMENT = re.compile(r"^ {4}\w+: (?:of|that|what|whose)\b.*", re.MULTILINE)
+# Arguments whose descriptions still begin so, nearly all of frontend/: it goes down, never up.
+MAX_ARGUMENTS_WITHOUT_NOUN = 120
 _FILES = re.compile(r"`([\w.][\w./]*(?:\.(?:py|h|zig|md|json|css|js|jinja|toml)|/))`")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -46,6 +50,14 @@ def without_noun(path: Path) -> Iterator[str]:
         if told is not None and _OPENINGS.match(told):
             line = 1 if isinstance(node, ast.Module) else node.lineno
             yield f"{path}:{line}: {told.splitlines()[0]}"
+
+
+def arguments_without_noun(path: Path) -> Iterator[str]:
+    """One line of text for each argument in ``path`` whose description begins with "of" or so."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        told = ast.get_docstring(node) if isinstance(node, _Documented) else None
+        for line in _ARGUMENT.findall(told or ""):
+            yield f"{path}: {line.strip()}"
 
 
 def names_no_file(path: Path) -> Iterator[str]:
@@ -73,12 +85,12 @@ def functions(path: Path) -> Iterator[tuple[str, str]]:
     yield from found(ast.parse(path.read_text(encoding="utf-8"), str(path)).body, "")
 
 
-def main(arguments: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Print what is wrong, 1 when anything is; or the docstrings that were drawn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sample", type=int, metavar="N", help="print N functions' docstrings")
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(words)
     files = sorted((ROOT / PACKAGE).rglob("*.py"))
     if given.sample is not None:
         told = sorted(function for path in files for function in functions(path))
@@ -88,6 +100,9 @@ def main(arguments: list[str]) -> int:
     rooms = [ROOT / "CONTRIBUTING.md", *(path for path in files if path.name == "__init__.py")]
     complaints = [line for path in files for line in without_noun(path)]
     complaints += [line for path in rooms for line in names_no_file(path)]
+    arguments = [line for path in files for line in arguments_without_noun(path)]
+    if len(arguments) > MAX_ARGUMENTS_WITHOUT_NOUN:
+        complaints += [*arguments, f"at most {MAX_ARGUMENTS_WITHOUT_NOUN} of these are allowed"]
     print("\n".join(complaints) or f"{len(files)} files whose docstrings begin with what they tell")
     return int(bool(complaints))
 
