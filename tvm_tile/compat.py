@@ -287,7 +287,7 @@ def generate_vm(mod: Any, write: Callable[[Any], None]) -> tuple[bytes, Any]:
 
     Args:
         mod: a Relax module after all Relax passes, calls lowered to the VM's.
-        write: is given TVM's ``ExecBuilder`` first, for functions that it writes itself.
+        write: called with TVM's ``ExecBuilder`` first, for functions that it writes itself.
 
     Returns:
         The bytes of TVM's VMExecutable, constants inside, and an IRModule with the

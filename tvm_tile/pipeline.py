@@ -51,11 +51,12 @@ class Lowered:
     """A module behind all stages of Relax.
 
     Attributes:
-        mod: its functions are scheduled, its calls and memory those of TVM's virtual machine.
+        mod: module whose functions are scheduled, and whose calls and memory are those of TVM's
+            virtual machine.
         fused: the model as it was fused the last time, and what was decided then.
         parts: the module before and after it was scheduled, and the reports of its kernels.
         done: results of co-scheduling, the persistent kernels of the module.
-        measure: has measured candidates, if the options ask for that.
+        measure: the pass that has measured candidates, if the options ask for that.
     """
 
     mod: tvm.IRModule
@@ -84,9 +85,9 @@ def lower(
         mod: a model in Relax, prepared as front doors do.
         record: the device that it is compiled for.
         options: how.
-        builder: builds for this device; asked which kernels do not build.
+        builder: builder for this device; asked which kernels do not build.
         store: store of plans, for reading and writing.
-        watch: is told when the operators are fused.
+        watch: called when the operators are fused.
         passing: passes behind which ``main`` is called in another way; see :func:`lowering_passes`.
         state: state of the model; see :func:`~tvm_tile.stages.fusing.fuse`.
         as_stored: whether weights are read as they are stored, since others read them, too.

@@ -53,7 +53,7 @@ def compile_hip(
         contract: whether products may be fused into sums.
         exact_quotients: whether those of float32 must be rounded correctly, not only to within
             three units in the last place.
-        store: keeps the library of mathematics from one process to the next.
+        store: store that keeps the library of mathematics from one process to the next.
 
     Returns:
         The bytes of the code object, an ELF file.

@@ -58,7 +58,8 @@ def math_library(store: Store | None) -> bytes:
     """The library, for whatever processor.
 
     Args:
-        store: keeps it from one process to the next; without one, this process does.
+        store: store that keeps the library from one process to the next; without one, this process
+            does.
 
     Returns:
         LLVM's bitcode.

@@ -73,7 +73,7 @@ class Builder:
         device: the device that is built for.
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
-        store: keeps machine code from one process to the next.
+        store: store that keeps machine code from one process to the next.
         host: the TVM target of the host's code; by default LLVM for this machine.
     """
 

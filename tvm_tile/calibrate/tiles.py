@@ -63,7 +63,7 @@ class Case:
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` that it is for.
         name: name for people.
-        func: unscheduled.
+        func: an unscheduled function.
     """
 
     family: str
@@ -135,7 +135,7 @@ def measure_tiles(
 
     Args:
         device: the record of the GPU that ``timer`` uses, rates measured.
-        timer: runs kernels, such as :func:`timer_on`.
+        timer: function that runs kernels, such as :func:`timer_on`.
         chosen: cases to be measured; by default all :func:`cases`. Those whose kernels the device
             does not run are left out.
         gpu: its name.

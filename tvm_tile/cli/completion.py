@@ -73,7 +73,8 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[st
 
     Args:
         parser: parser of the whole command line.
-        words: behind the program's name; the last is what was typed of the word at the cursor.
+        words: words behind the program's name; the last is what was typed of the word at the
+            cursor.
 
     Returns:
         Whole words; none where the shell is to complete the name of a file.

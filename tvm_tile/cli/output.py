@@ -14,7 +14,7 @@ def check_output(output: Path) -> None:
     """Refuse an output that could not be written.
 
     Raises:
-        SavedModelError: its folder does not exist, or it is a folder itself.
+        SavedModelError: the folder does not exist, or the path is a folder.
     """
     # Compiling can take minutes: better told before than after.
     if not output.parent.is_dir():

@@ -184,7 +184,7 @@ def properties_of(driver: Any) -> dict[str, Any]:
     """Further fields of :class:`GpuProperties`, of the first GPU.
 
     Args:
-        driver: has ``cuDeviceGetAttribute``, as libcuda does.
+        driver: driver that has ``cuDeviceGetAttribute``, as libcuda does.
     """
 
     def read(attribute: int) -> int:

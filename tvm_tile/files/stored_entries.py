@@ -31,7 +31,7 @@ def forget_oldest(
     """Remove what was not used for longest, until the rest is no larger than a limit.
 
     Args:
-        entries: all that there is.
+        entries: all entries.
         most_bytes: limit of the size of the entries that are left, in bytes.
         in_use_since: time since which used entries stay, whatever the limit, as others may be
             reading them.

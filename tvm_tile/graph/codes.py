@@ -253,7 +253,7 @@ def spread(shared: Shared, array: Array, shape: Sequence[int]) -> Array:
     """Shared numbers, each repeated for all elements of its box.
 
     Args:
-        shared: says which boxes.
+        shared: numbers that boxes share, with their boxes.
         array: one value for each box; patterns where ``shared`` keeps floats of a byte.
         shape: shape of the tensor.
     """

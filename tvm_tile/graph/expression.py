@@ -29,7 +29,8 @@ class Expression:
 
     Attributes:
         value: itself, an expression of TensorIR.
-        axes: its variables -> what they are of axes; other variables stay as they are.
+        axes: variables of the expression -> the axes that they stand for; other variables stay as
+            they are.
         given: tensors whose elements are given where it is written: sums that lie in registers.
     """
 

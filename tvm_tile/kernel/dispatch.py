@@ -90,7 +90,7 @@ class KernelSizes:
             itself.
         asks: whether its records ask for constants ahead.
         arguments: word of a record with which its arguments begin.
-        flow: its control flow; none of a straight line.
+        flow: its control flow; none for a straight line.
     """
 
     num_veus: int

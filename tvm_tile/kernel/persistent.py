@@ -128,7 +128,8 @@ class Persistent:
     """A persistent kernel.
 
     Attributes:
-        func: its parameters are those of :func:`~tvm_tile.kernel.assemble.assemble`.
+        func: the kernel's function; its parameters are those of
+            :func:`~tvm_tile.kernel.assemble.assemble`.
         table: its records and queues.
     """
 

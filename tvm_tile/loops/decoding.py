@@ -40,7 +40,7 @@ def decode(
     before: ``w``, a constant of float16   after: ``call_tir(decode, (packed codes, scales))``
 
     Args:
-        builder: is given the function, too.
+        builder: builder that the function is added to, too.
         coded: the tensor.
         constants: constants as made by :func:`kept_constants`.
     """

@@ -120,7 +120,7 @@ def fused_cost(
 
     Args:
         device: the device that it is compiled for.
-        first: schedules functions; shared with whoever schedules them afterwards.
+        first: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
 
     Returns:

@@ -198,7 +198,7 @@ def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None =
             :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
-        PlanError: whatever touches the same memory is not ordered by waits.
+        PlanError: accesses to the same memory are not ordered by waits.
     """
     waits = program_waits(program) if waited is None else waited
     functions = tuple(map(_short, program.functions))

@@ -19,7 +19,7 @@ class HeldMemory:
     Constants and state are copied to the device when the first model needs them, and once.
 
     Attributes:
-        lock: whoever runs one of the models has it.
+        lock: lock that whoever runs one of the models holds.
     """
 
     def __init__(self) -> None:

@@ -123,7 +123,7 @@ def load_program(
         program: the program to be loaded.
         device_name: the device's name, for people.
         inputs: signatures of a call's inputs.
-        held: has what other programs on the device have taken already.
+        held: memory that other programs on the device share.
         state: signatures of the state that the model keeps between calls.
 
     Raises:

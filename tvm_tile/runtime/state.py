@@ -66,7 +66,7 @@ class ModelState(MutableMapping[str, Any]):
 
     Args:
         kept: the tensors.
-        running: makes what is around all use of the device.
+        running: function that makes the context for all use of the device.
     """
 
     def __init__(self, kept: Kept, running: Callable[[], AbstractContextManager[None]]) -> None:

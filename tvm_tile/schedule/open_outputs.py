@@ -140,7 +140,7 @@ def _needed(body: Any, blocks: Sequence[Any], extents: dict[Any, tuple[Any, ...]
 
     Args:
         body: body of the grid's loops.
-        blocks: these loops.
+        blocks: the loops over blocks.
         extents: tensors -> their extents in a call.
     """
     loops = nodes_in(body, tirx.For)

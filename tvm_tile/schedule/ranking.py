@@ -69,7 +69,7 @@ class Finder:
 
     Attributes:
         rule: facts about the rule, and about the others that ``find`` may name in its place.
-        find: names tiles.
+        find: function that names tiles.
         least_seconds: predicted time that none of its tiles for a function can be below; asked
             instead of ``find`` where that takes long.
         over: seconds that one of its tiles for a function of open extents takes in some calls,

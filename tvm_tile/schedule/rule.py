@@ -105,7 +105,7 @@ class Choice:
         rule: rule that names it.
         tile: itself, in one line for people.
         seconds: predicted time of the kernel, the same as that of what is written.
-        write: writes the kernel; ``None`` where TVM cannot analyse what that takes.
+        write: function that writes the kernel; ``None`` where TVM cannot analyse the result.
     """
 
     rule: Rule
@@ -157,7 +157,7 @@ def choices_of_outputs(
         tiles: tiles of each output, best first. Outputs of one function are alike: the first ones
             go together, then the second ones.
         count: the most choices that are wanted.
-        write: writes the function, given a tile for each output.
+        write: function that writes the function, given a tile for each output.
     """
     return tuple(
         Choice(

@@ -37,7 +37,7 @@ class Coscheduling:
     """A module behind this stage.
 
     Attributes:
-        mod: its Relax functions call persistent kernels, where these pay.
+        mod: module whose Relax functions call persistent kernels, where these pay.
         kernels: reports of the functions that it still calls.
         plans: plans of its persistent kernels.
         left_apart: calls that are launched by themselves, and why.

@@ -30,7 +30,7 @@ class Fused:
     """A fused model.
 
     Attributes:
-        mod: its functions are unscheduled loops.
+        mod: module whose functions are unscheduled loops.
         decisions: decisions on each group of functions that could be one kernel.
         turned: weights that are stored in another layout than the model has them in.
     """
@@ -56,7 +56,7 @@ def fuse(
     Args:
         mod: a model in Relax.
         device: the device that it is compiled for.
-        first: schedules them; shared with whoever schedules the result.
+        first: scheduler of functions, shared with whoever schedules the result.
         refused: why functions must not be made of others, by their contents.
         weld: flag as in :class:`~tvm_tile.options.Options`.
         graphs: whether launches will be captured as graphs.

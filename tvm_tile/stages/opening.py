@@ -42,7 +42,7 @@ class Opening:
         Args:
             device: the device that it is compiled for.
             fuse: the stages.
-            choices: schedules functions.
+            choices: scheduler of functions.
             refused: why functions must not be made of others.
 
         Raises:

@@ -22,7 +22,7 @@ def assemble(
 
     Args:
         whole: the graph that was cut; what it holds is shared.
-        order: its parts and the nodes that PyTorch runs, as of :class:`tvm_tile.torch.cut.Cut`.
+        order: parts and nodes that PyTorch runs, in order, as in :class:`tvm_tile.torch.cut.Cut`.
         calls: each part's program, which returns the part's outputs as PyTorch would lay them out.
     """
     graph = fx.Graph()

@@ -91,7 +91,7 @@ def program_call(
 
     Args:
         part: the part of a graph that is compiled.
-        compiled: makes a model of the two, and raises what this function does.
+        compiled: function that makes a model of the two, and raises what this function does.
         constants: constants that its operators take besides its inputs.
     """
     return PartCall(part, compiled(program_of(part, constants), part.weights), constants)

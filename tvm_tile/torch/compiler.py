@@ -41,11 +41,11 @@ class GraphCompiler:
         device: the device that is compiled for.
         place: torch device of all tensors of a compiled program.
         options: how to compile.
-        tell: is given what became of each graph.
+        tell: called with the report of each graph.
         inputs: number of inputs that Dynamo's graph takes.
         captured: the tensors that it was captured with, whose weights are compiled in; empty where
             weights are read at each call.
-        plain: is given the function of a graph that may be called without AOTAutograd.
+        plain: called with the function of a graph that may be called without AOTAutograd.
     """
 
     device: Device

@@ -34,7 +34,7 @@ class FrozenCall:
         values: values of its inputs that are compiled in, which are kept alive, so that no other
             tensor can come to lie there.
         frozen: the part without these inputs.
-        thawed: makes the part that takes all of them.
+        thawed: function that makes the part that takes all of them.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class PerSize:
 
     Args:
         graph_module: the graph.
-        compiled: makes a function of a graph without open sizes.
+        compiled: function that makes a function of a graph without open sizes.
     """
 
     def __init__(

@@ -30,7 +30,8 @@ class Verifier:
     """Verifies the model that it was compiled with.
 
     Attributes:
-        model: gives what was compiled, as the caller gave it; None once nobody else holds it.
+        model: function that gives the compiled model's source, as the caller gave it; None once
+            nobody else holds it.
         kernels: its functions, before and after scheduling.
     """
 

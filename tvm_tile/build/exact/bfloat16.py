@@ -40,7 +40,7 @@ def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc
     before: ``x + y``   after: ``bfloat16(rounded_to_bfloat16(float32(x) + float32(y)))``
 
     Args:
-        function: whatever its loops.
+        function: any function.
         target: target that it is built for; a CPU where it is None.
     """
     if target is not None and _has_bfloat16(target):

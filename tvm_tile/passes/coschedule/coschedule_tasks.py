@@ -140,10 +140,10 @@ class CoscheduleTasks:
         device: the device that the kernels are made for.
         facts: about the functions of the module; by default what ScheduleTiles has left in their
             attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
-        record: is given each persistent kernel.
+        record: called with each persistent kernel.
         refused: name of a persistent kernel that must not be -> why (it did not build, say); its
             functions stay apart.
-        left: is given each call that stays apart.
+        left: called with each call that stays apart.
     """
 
     device: Device

@@ -61,9 +61,9 @@ class LoopsInKernels:
         facts: about the functions of the module, copies for loops among them
             (:func:`copies_for_loops`).
         always: whether what can be a kernel is one; else where the model predicts less time.
-        record: is given each persistent kernel.
+        record: called with each persistent kernel.
         refused: name of a persistent kernel that must not be -> why.
-        left: is given each that stays on the host.
+        left: called with each loop or branch that stays on the host.
         bounds: bounds at which kernels give up.
     """
 

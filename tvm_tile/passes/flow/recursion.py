@@ -82,7 +82,7 @@ class Recursion:
     """The functions of a program that call themselves.
 
     Args:
-        mod: has them.
+        mod: module that has the functions.
         moving: parameters that are not fixed, as far as is known, by name of a function.
     """
 

@@ -32,7 +32,7 @@ def with_dataflow_blocks(
     Args:
         builder: builder of the module; ``change`` may add functions to it.
         var: the function's name in the module.
-        change: gives back the very block where nothing is to change.
+        change: function that gives back the very block where nothing is to change.
 
     Returns:
         ``None`` where no block changed.

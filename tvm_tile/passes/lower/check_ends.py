@@ -28,7 +28,7 @@ def ended(stopped: Any, name: str, bounds: Bounds, results: Sequence[Any]) -> An
         stopped: the word that the kernel has left.
         name: name of the kernel.
         bounds: bounds of the kernel.
-        results: some tensors.
+        results: tensors that the kernel has made.
     """
     limits = map(relax.prim_value, (bounds.iterations, bounds.depth))
     said = stopped, tvm.ir.StringImm(name), *limits

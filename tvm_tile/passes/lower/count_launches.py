@@ -22,7 +22,7 @@ def count_launches(
     of loops as many iterations as are known.
 
     Args:
-        mod: behind all Relax passes, graphs captured.
+        mod: a module behind all Relax passes, graphs captured.
         kernels: number of kernels that each PrimFunc became; one where it is not among them.
         dependent: number of these that depend programmatically on the kernel before them.
     """

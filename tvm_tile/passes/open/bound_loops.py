@@ -49,7 +49,7 @@ class Bounded:
     """A function whose loops and tensors have known extents.
 
     Attributes:
-        func: between its inputs and its outputs it takes ``scalars``.
+        func: the function; between its inputs and its outputs it takes ``scalars``.
         scalars: the open extents that it depends on, int64.
     """
 

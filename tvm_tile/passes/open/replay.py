@@ -39,7 +39,7 @@ class RecordedChoices(FirstChoices):
 
     Args:
         choices: answers.
-        decisions: is given the answers.
+        decisions: list that the answers are added to.
     """
 
     def __init__(self, choices: FirstChoices, decisions: Decisions) -> None:
@@ -76,7 +76,7 @@ class RecordedRefusals(dict[Any, str]):
 
     Args:
         refused: answers.
-        decisions: is given the answers.
+        decisions: list that the answers are added to.
     """
 
     def __init__(self, refused: Mapping[Any, str], decisions: Decisions) -> None:

@@ -43,7 +43,7 @@ class MeasureCandidates:
 
     Args:
         device: the GPU, which must be present by the time there is something to measure.
-        builder: keeps what it builds, so the chosen kernel is not built again.
+        builder: builder that keeps what it builds, so the chosen kernel is not built again.
         exclusive: held while candidates run; None: a lock among this user's processes.
 
     Attributes:

@@ -43,7 +43,7 @@ class Request:
 
     Attributes:
         name: its symbol.
-        func: unscheduled, without its symbol.
+        func: an unscheduled function, without its symbol.
         refused: why no rule of ours may schedule it (its kernel did not build, say); it goes to
             dlight then.
         beyond_dlight: dlight must not either; each of its statements becomes a kernel.
@@ -60,8 +60,8 @@ class Planned:
     """A function with its schedule.
 
     Attributes:
-        func: scheduled, without a symbol.
-        report: its name is empty.
+        func: a scheduled function, without a symbol.
+        report: report of its kernel, without a name.
         lasting: whether the answer is the same next time; not where no candidate ran.
     """
 
@@ -123,7 +123,7 @@ class PlanFunction:
         device: the GPU to schedule for.
         topk: number of candidates to write.
         choose: function that chooses among them.
-        first: schedules functions of which one candidate is asked for.
+        first: scheduler of functions of which one candidate is asked for.
         max_loss: largest share of time that a function may lose at some open extents; 0.1 is a
             tenth.
     """

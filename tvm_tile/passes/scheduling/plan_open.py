@@ -30,7 +30,7 @@ class OpenPlan:
 
     Attributes:
         bound: bound of its open extents.
-        func: scheduled.
+        func: a scheduled function.
         report: report of its kernel.
         unscheduled: the function.
     """
@@ -61,7 +61,7 @@ def planned_open(
 
     Args:
         opened: the function.
-        schedule: schedules one.
+        schedule: function that schedules for one bound.
         device: the device that it is made for.
         loss: 0.1 is a tenth.
     """

@@ -108,7 +108,7 @@ def schedule_module(
             build, say); these go to dlight.
         beyond_dlight: functions of ``refused`` that dlight must not schedule either; each of their
             statements becomes a kernel.
-        plan: schedules one function; by default the model's first choice.
+        plan: function that schedules one function; by default the model's first choice.
 
     Returns:
         A new module, and a report for each PrimFunc, in the order of their names. Where another

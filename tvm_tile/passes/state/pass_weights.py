@@ -56,8 +56,8 @@ class PassWeights:
     Attributes:
         state: number of parameters, the last ones, that are the model's state. They are in the
             tuple behind the weights, and lie at one place for good.
-        position: is given each constant that is taken out, and says where in the tuple it is,
-            behind the weights and the state.
+        position: function that is called with each constant that is taken out, and gives its
+            position in the tuple, behind the weights and the state.
     """
 
     state: int
@@ -97,7 +97,7 @@ class _Passing(ModuleRewriter):
     weights these are is then said by the function, so that each call has one of its own.
 
     Attributes:
-        captured: these functions.
+        captured: the captured functions.
         former: functions that they are made of.
         has_constants: whether the tuple has any.
 

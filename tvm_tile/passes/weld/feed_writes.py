@@ -45,7 +45,7 @@ class FeedWrites:
 
     Args:
         device: the device that the kernels are made for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
     """
 

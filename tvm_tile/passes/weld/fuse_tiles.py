@@ -48,8 +48,8 @@ class FuseTiles:
 
     Args:
         device: the device that the kernels are made for.
-        record: is given what became of each group that was asked about, for ``explain()``.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        record: called with the decision on each group that was asked about, for ``explain()``.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others (their kernels did not build, say), by
             :func:`~tvm_tile.passes.scheduling.first_choices.content_of` them.
     """

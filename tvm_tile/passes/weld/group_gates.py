@@ -36,7 +36,7 @@ class GroupGates:
 
     Args:
         device: the device that the kernels are made for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by
             :func:`~tvm_tile.passes.scheduling.first_choices.content_of` them.
     """

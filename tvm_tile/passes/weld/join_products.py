@@ -57,7 +57,7 @@ class JoinProducts:
 
     Args:
         cost: predicts a part of a module; from :func:`tvm_tile.passes.fused_cost`.
-        record: is given what became of products of the same value, for ``explain()``.
+        record: called with the decision on products of the same value, for ``explain()``.
     """
 
     cost: Predict

@@ -46,9 +46,9 @@ class LayOutWeights:
 
     Args:
         device: the device that the kernels are made for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
-        record: is given each matrix that is transposed, for ``explain()``.
+        record: called with each matrix that is transposed, for ``explain()``.
     """
 
     device: Device

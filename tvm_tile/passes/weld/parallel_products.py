@@ -57,7 +57,8 @@ class ConstantProduct:
     Attributes:
         binding: the product's binding.
         weights: weights of the product.
-        operations: behind it, in order, as far as nothing else reads what is in between.
+        operations: operators behind it, in order, as far as nothing else reads the values between
+            them.
     """
 
     binding: Any
@@ -78,8 +79,8 @@ def parallel_products(block: relax.DataflowBlock, mod: tvm.IRModule) -> list[lis
     transposed first.
 
     Args:
-        block: has the products.
-        mod: has the functions that decode.
+        block: block that has the products.
+        mod: module that has the functions that decode.
     """
     makers = {binding.var: binding.value for binding in block.bindings}
     readers = _readers(block.bindings)

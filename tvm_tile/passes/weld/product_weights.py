@@ -115,7 +115,7 @@ def side_by_side(parts: Sequence[Weights], builder: relax.BlockBuilder) -> tuple
 
     Args:
         parts: weights of one kind.
-        builder: is given a function that decodes.
+        builder: builder that a function that decodes is added to.
     """
     coded = [part.coded for part in parts if isinstance(part, DecodedMatrix)]
     if coded:

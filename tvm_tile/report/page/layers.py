@@ -108,7 +108,7 @@ def centres(
     Args:
         rows: vertices of each rank, as made by :func:`ordered`.
         vertices, above, below: as of that.
-        gap: between two vertices of a rank, at least.
+        gap: the least distance between two vertices of a rank.
     """
     found = [0.0] * len(vertices)
     offsets = [_offsets(row, vertices, gap) for row in rows]

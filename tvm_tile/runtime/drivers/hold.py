@@ -71,7 +71,7 @@ def checked(name: str, answer: tuple[Any, ...]) -> Any:
 
     Args:
         name: the function's.
-        answer: its status, and what it gave.
+        answer: status of the function, and its result.
 
     Raises:
         DriverError: the status is that of an error.

@@ -50,7 +50,7 @@ def launching_by(launch: Launch) -> Iterator[None]:
     """Have the kernels that this thread launches launched by a function, within the context.
 
     Args:
-        launch: is given a kernel and what it is to be launched with.
+        launch: called with a kernel and its launch arguments.
     """
     former = _LAUNCH.set(launch)
     try:
@@ -64,7 +64,7 @@ def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
 
     Args:
         kernel: the kernel.
-        make: makes its launcher, where no live model has one.
+        make: function that makes its launcher, where no live model has one.
 
     Raises:
         BuildError: another live model has a different kernel of that name.

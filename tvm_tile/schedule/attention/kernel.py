@@ -95,7 +95,7 @@ def write_attention(
     """The function of a chain of two products.
 
     Args:
-        found: names its operands' tensors as its parameters do.
+        found: the two products, whose operands are named as the function's parameters.
         tile: how to compute it.
         threads: threads that the unit is written for.
         begin: function that makes the unit.

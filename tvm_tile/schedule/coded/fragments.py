@@ -123,7 +123,7 @@ class DecodedFragments:
         They are ``(code | 1024.0) * 1 - (1024 + zero)``, signed codes with their sign bit turned.
 
         Args:
-            words: all 16 codes.
+            words: words of all 16 codes.
             held: values that the thread holds all the time.
             results: a register of each pair.
             zero: zero point to subtract, as in :meth:`kept`; ``None`` where there is none.

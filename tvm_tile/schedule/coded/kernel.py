@@ -165,7 +165,7 @@ def _multiply(kernel: _Kernel, word: int, strip: int, vectors: Sequence[Sequence
 
     Args:
         kernel: kernel with the decoded pairs.
-        word: its number in the lanes' runs.
+        word: number of the word in the lanes' runs.
         strip: strip that the rows are of.
         vectors: vectors of each column, elements paired as the codes are.
     """

@@ -29,8 +29,8 @@ class Pipeline(ABC):
 
     Attributes:
         scope: scope of shared memory, by TVM's name.
-        begin_copies: finds what a thread copies: of chunks, how they lie, from which memory, of
-            which of how many threads.
+        begin_copies: function that finds the chunks that a thread copies, given their layout, their
+            memory, and the thread's number.
         words: the memory as 32-bit numbers.
         sums: sums of the thread, in registers.
     """

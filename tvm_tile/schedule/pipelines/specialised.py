@@ -49,7 +49,7 @@ class PersistentBlock:
 
     Attributes:
         product: product that the tiles are of.
-        boxes: along the rows and along the columns.
+        boxes: boxes along the rows and along the columns.
         tile: order in which blocks take tiles.
         limits: how far axes go in a call.
         rank: the block's number among those that share its tiles.
@@ -162,8 +162,8 @@ def specialise(
     Args:
         thread: its number in the block, whose first warpgroup produces.
         division: registers of a producer's and of a consumer's thread; ``None`` as launched.
-        produce: writes what the producer's threads do.
-        consume: writes what all others do.
+        produce: function that writes the code of the producer's threads.
+        consume: function that writes the code of all other threads.
     """
     with ib.If(thread < WARPGROUP):
         for role, frame in enumerate((ib.Then, ib.Else)):

@@ -112,7 +112,7 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
     """Take the tests for overhanging tiles out of staging copies of clamped padding.
 
     Args:
-        func: scheduled.
+        func: a scheduled function.
         copies: names of each block that chooses and stores, and of the one that reads before it.
 
     What a copy stores for places that a tile overhangs is padding. The block that reads has guards

@@ -31,7 +31,7 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
     """``func`` with the reductions ``names`` as one, of the name of the first.
 
     Args:
-        func: unscheduled, a loop nest for each block.
+        func: an unscheduled function, with a loop nest for each block.
         names: names of blocks of the same axes, two or more.
 
     Returns:

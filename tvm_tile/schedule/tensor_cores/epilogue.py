@@ -102,7 +102,7 @@ def fused_epilogue(
     """Read the epilogue of block ``output``, which reads each sum once, in place.
 
     Args:
-        reduction: makes the sums.
+        reduction: reduction that makes the sums.
         operator: the same block, as data.
         output: the block.
         of_halves: whether it may make an element of two sums, one of each half of a dimension.

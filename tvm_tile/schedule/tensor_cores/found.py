@@ -31,7 +31,7 @@ class ProductMatch:
     """A function that computes one product, and its parts.
 
     Attributes:
-        product: its operands are parameters.
+        product: the product, whose operands are parameters.
         epilogue: arithmetic on each sum, and its store.
         params: parameters of the function, as its callers pass them.
         shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
@@ -49,7 +49,7 @@ def find_in(task: Task, dtypes: Container[str], *, of_halves: bool = False) -> P
     """The product of a function, if that is all it reduces and an operand is of ``dtypes``.
 
     Args:
-        task: has the function.
+        task: task that has the function.
         dtypes: element types.
         of_halves: whether elements may be made of two sums, one of each half of the columns.
     """

@@ -86,7 +86,7 @@ def add_parts(
 
     Args:
         found: the product and what follows it.
-        tile: says how many parts there are.
+        tile: tile, which says how many parts there are.
         buffers: the function's parameters by name.
         partial: buffer from :func:`declare_parts`.
     """

@@ -163,8 +163,8 @@ def connect(first: Operator, second: Operator) -> Chain | None:
 
     Args:
         first: a product.
-        second: reads the output of ``first`` and one other tensor, of whose dtype the output is
-            taken to be; its axes are named by :func:`with_axes_of`.
+        second: product that reads the output of ``first`` and one other tensor, of whose dtype the
+            output is taken to be; its axes are named by :func:`with_axes_of`.
     """
     handed = [read for read in second.reads if read.tensor == first.write.tensor]
     others = [read for read in second.reads if read.tensor != first.write.tensor]

@@ -118,7 +118,7 @@ def construct_coded_warpgroup(
     Args:
         product: the product, with ``instructions`` as the warpgroups' decoding takes them.
         shared_words: words of a row's shared numbers: its scale, perhaps its zero point.
-        device: none of whose tiles there are, if it has no warpgroup instructions.
+        device: the device; there are no tiles if it has no warpgroup instructions.
         work: work on the sums before they are stored.
 
     Raises:

@@ -80,7 +80,7 @@ class ProductTile:
         lanes: threads that share a sum, a power of two, at most a warp.
         rows: rows of the weights that such a group adds up at once.
         loads: loads of each of these rows that a thread has on their way at once.
-        steps: along the depth, one behind the other.
+        steps: steps along the depth, one behind the other.
         turns: turns, in each of which a group adds up that many rows.
     """
 

@@ -63,13 +63,14 @@ class Halo:
     """A product, what reads its values, and perhaps a second product.
 
     Attributes:
-        first: its left operand has the places, its right one the channels.
+        first: the first product; its left operand has the places, its right one the channels.
         rows: the places' dimensions.
         channels: channels of the windows' sums, which are the second product's depth.
         parts: first channel of each of the values of one channel that are read of the first
             product; more than one where a value gates another.
         has_window: whether windows are summed.
-        second: takes the windows' sums; ``None`` where they are the output.
+        second: the second product, which takes the windows' sums; ``None`` where they are the
+            output.
         inner_operations: operations of one value of the first product, behind it.
         outer_operations: operations on one value behind the windows.
         traffic: bytes that cross global memory at least.

@@ -37,8 +37,8 @@ class HeldRows:
         rows: number of rows.
         length: elements of a row.
         vector: neighbouring elements that are loaded, computed and stored together.
-        tensors: names of what is loaded once and read in several stages.
-        parameters: names of what the last stage alone reads, along the row.
+        tensors: names of tensors that are loaded once and read in several stages.
+        parameters: names of parameters that only the last stage reads, along the row.
         bytes_held: bytes of registers that hold one element of a row.
         bytes_moved: bytes of memory traffic for one element of a row.
         stages: reductions.

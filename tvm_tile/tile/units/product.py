@@ -60,8 +60,8 @@ class Product:
     """``write[batch, rows, columns] = sum over steps and depth of left * right``.
 
     Attributes:
-        left: has the rows.
-        right: has the columns, among them the output's contiguous axis.
+        left: the operand that has the rows.
+        right: the operand that has the columns, among them the output's contiguous axis.
         batch: axes of the output that both operands have (groups of a convolution, too).
         steps: summed axes that are walked one by one.
         depth: the summed axis that is cut into chunks.

@@ -68,7 +68,7 @@ class MmaUnit:
 
         Args:
             product: product that has the operand.
-            operand: its left or its right one.
+            operand: the product's left or right operand.
             rows: rows of the chunk; columns for the right operand.
             depth: depth of the chunk, in elements.
             threads: threads that copy it.

@@ -40,7 +40,7 @@ def vectors_of(
 
     Args:
         operator: the sum; its write is the output in memory.
-        strip_axis: along which strips lie.
+        strip_axis: the axis along which strips lie.
         stride: elements of what slides from one window to the next along ``strip_axis``.
         sources: tensors that slide, as they lie in memory, without their padding; ``None`` where
             more than padding stands between it and the sum. A source is read within its extents
