@@ -146,7 +146,7 @@ class TileGroup:
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` of its parameters.
         measured: seconds, shape (tiles,).
-        predict: seconds on a device that differs from the measured one in its times only.
+        predict: function that predicts seconds on a device with other times than the measured one.
     """
 
     family: str

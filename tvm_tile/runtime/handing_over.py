@@ -44,7 +44,7 @@ def write_back(
 
     Args:
         fields: tensors with the values, and whether each may share memory with something else.
-        homes: for each value, the address where it belongs, and the array that writes it there.
+        homes: for each value, the address where it belongs, and the function that writes it there.
     """
     waiting = [
         # It may lie where another new value is put.

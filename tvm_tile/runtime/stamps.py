@@ -29,7 +29,7 @@ def watch_veus(
     Args:
         program: program of the model.
         plans: its persistent kernels.
-        load: brings a program to life, on the same weights and state.
+        load: function that brings a program to life, on the same weights and state.
         tensors: tensors for a call, on the device.
 
     Raises:

@@ -72,8 +72,8 @@ class Finder:
         find: function that names tiles.
         least_seconds: predicted time that none of its tiles for a function can be below; asked
             instead of ``find`` where that takes long.
-        over: seconds that one of its tiles for a function of open extents takes in some calls,
-            whose extents are below those that it is made for; ``None`` if they are not known.
+        over: function that predicts the seconds of one of its tiles for a function of open extents
+            in calls with smaller extents; ``None`` if these are not known.
     """
 
     rule: Rule

@@ -30,7 +30,7 @@ class Opening:
 
     Attributes:
         symbols: symbols of its open extents.
-        at: the model in Relax, prepared as front doors do, at a point.
+        at: function that gives the model in Relax at a point, prepared as front doors do.
     """
 
     symbols: tuple[Symbol, ...]

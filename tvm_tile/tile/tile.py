@@ -65,7 +65,7 @@ def near_ties(
     Args:
         tiles: best first.
         factor: factor of the first tile's time below which no difference is to be trusted.
-        preference: key that orders these tiles; the least is best.
+        preference: function that gives the key to order these tiles by; the least is best.
     """
     near = sum(tile.seconds <= factor * tiles[0].seconds for tile in tiles)
     return (*sorted(tiles[:near], key=preference), *tiles[near:])

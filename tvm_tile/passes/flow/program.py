@@ -106,7 +106,7 @@ def flow_program(
         mod: module that has the functions, scheduled.
         bindings: bindings in a row, of calls of loops, of Ifs and of kernels between them.
         wanted: variables among theirs; their tensors are the results.
-        is_fresh: whether nobody reads what a tensor from outside holds.
+        is_fresh: function that tells whether nobody reads what a tensor from outside holds.
         slices: about the functions that kernels are.
         copy_of: function that names the functions that copy.
         bounds: bounds at which the kernel gives up.

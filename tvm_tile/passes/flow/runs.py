@@ -95,7 +95,7 @@ class RunPlans:
 
     Attributes:
         line: the function's bindings.
-        read: the program of a run.
+        read: function that gives the program of a run.
         functions: about the kernels.
         device: the device that they are made for.
         always: whether control flow that can be in a kernel is, even if the host is faster.

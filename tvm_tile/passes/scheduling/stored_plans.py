@@ -26,7 +26,7 @@ class StoredPlans:
     time tiles of open extents may lose. The store adds the versions.
 
     Args:
-        plan: asked for what is not there.
+        plan: asked for functions whose plan is not stored.
         store: store of the answers.
         device: the device that ``plan`` schedules for.
         topk: number of candidates that it chooses among.

@@ -56,7 +56,7 @@ class JoinProducts:
     where they have met, are fused both ways, and the model compares.
 
     Args:
-        cost: predicts a part of a module; from :func:`tvm_tile.passes.fused_cost`.
+        cost: function that predicts a part of a module; see :func:`tvm_tile.passes.fused_cost`.
         record: called with the decision on products of the same value, for ``explain()``.
     """
 

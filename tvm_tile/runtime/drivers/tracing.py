@@ -26,8 +26,8 @@ class Watcher(Protocol):
         """Activities of the device in each of some runs, after a few that warm up.
 
         Args:
-            run: launches all of a run.
-            wait: ends when the device is idle again.
+            run: function that launches all of a run.
+            wait: function that ends when the device is idle again.
             count: number of runs to be watched.
         """
 

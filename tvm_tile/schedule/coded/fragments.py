@@ -38,7 +38,7 @@ class Held:
 
     Attributes:
         constants: words that all threads have, as :attr:`Fragments.constants` says.
-        chosen: number of the codes that it takes, as in :meth:`Fragments.chosen`.
+        chosen: codes that it takes, as in :meth:`DecodedFragments.chosen`.
     """
 
     constants: Sequence[Any]

@@ -41,7 +41,7 @@ def times_over(
         found: the product, at the greatest extents.
         device: the device that the tile is made for.
         construct: function that names tiles of a product, at most a number of them.
-        seconds: predicts what a tile takes for a shorter product.
+        seconds: function that predicts the seconds of a tile for a shorter product.
         text: describes the tile.
         points: the calls.
     """
