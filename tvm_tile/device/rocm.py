@@ -164,6 +164,7 @@ def _memories(
 
 
 def _target(mcpu: str, family: _Family) -> tuple[tuple[str, str | int], ...]:
+    """Attributes of the TVM target of an AMD GPU."""
     return (
         ("kind", "rocm"),
         ("max_num_threads", 1024),
@@ -177,6 +178,7 @@ def _target(mcpu: str, family: _Family) -> tuple[tuple[str, str | int], ...]:
 def _products(
     intrinsic: str, dtype: str, *shapes: tuple[int, int, int]
 ) -> tuple[MatrixInstruction, ...]:
+    """Matrix instructions of one name and element type, one for each shape."""
     acc_dtype = "int32" if dtype == "int8" else "float32"
     return tuple(MatrixInstruction(shape, dtype, acc_dtype, intrinsic) for shape in shapes)
 

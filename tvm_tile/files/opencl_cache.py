@@ -83,6 +83,7 @@ def programs_of(folder: Path) -> list[Entry]:
 
 
 def _program(path: Path) -> Entry:
+    """A folder of PoCL's as an entry: its last use, and its size."""
     used, size = path.stat().st_mtime, 0
     for inner in path.rglob("*"):
         with contextlib.suppress(OSError):

@@ -90,9 +90,11 @@ class Store:
                 forget_oldest(entries, int(self._most_bytes * _LEAVE))
 
     def _digest(self, key: bytes) -> bytes:
+        """Digest of a key and the store's version."""
         return hashlib.sha256(self._version + b"\0" + key).digest()
 
     def _path(self, digest: bytes) -> Path:
+        """Path of an entry's file."""
         name = digest.hex()
         return self._folder / name[:2] / name[2:]
 

@@ -70,6 +70,7 @@ def _create(name: Path, permissions: int) -> tuple[int, bool]:
 
 
 def _remove_orphans(folder: Path) -> None:
+    """Remove unfinished files that processes left behind which no longer run."""
     with contextlib.suppress(OSError):
         for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
             if time.time() - path.lstat().st_mtime > _ORPHANED_S and _is_unlocked(path):
@@ -77,6 +78,7 @@ def _remove_orphans(folder: Path) -> None:
 
 
 def _is_unlocked(path: Path) -> bool:
+    """Whether no process holds the lock of a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

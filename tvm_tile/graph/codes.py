@@ -238,6 +238,7 @@ def numbers_of(code: Code) -> Array:
 
 
 def _numbers_of_floats(code: Floats, patterns: Array) -> Array:
+    """Values of bit patterns in a floating-point format, as float32."""
     magnitude = patterns % (1 << (code.exponent + code.mantissa))
     exponent, fraction = magnitude >> code.mantissa, magnitude % (1 << code.mantissa)
     is_tiny = (exponent == 0) & code.is_signed

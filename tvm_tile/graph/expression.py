@@ -63,6 +63,7 @@ class Expression:
         return self._names([var for load in self.loads for var in variables_in(load)])
 
     def _names(self, variables: Sequence[Any]) -> frozenset[str]:
+        """Names of the axes that the variables stand for."""
         used = (self.axes[var] for var in variables if var in self.axes)
         return frozenset(name for index in used for name, _ in index.terms)
 

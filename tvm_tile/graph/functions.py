@@ -91,6 +91,7 @@ def is_called(mod: tvm.IRModule, name: str) -> bool:
 
 
 def _changed(mod: tvm.IRModule, kind: type, change: Callable[[Any], Any]) -> tvm.IRModule:
+    """The module with each function of a kind as ``change`` makes it."""
     result = mod.clone()
     for var, func in mod.functions_items():
         changed = change(func) if isinstance(func, kind) else func

@@ -122,6 +122,7 @@ def fit(values: Mapping[Point, int]) -> Form | None:
 
 
 def _term(symbols: tuple[int, ...], factor: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """A product of symbols with its factor, as a form's terms; none for 0."""
     return ((symbols, factor),) if factor else ()
 
 
@@ -157,6 +158,7 @@ def _solved(rows: list[list[Fraction]], unknowns: int) -> list[Fraction] | None:
 
 
 def _without(row: list[Fraction], pivot: list[Fraction], column: int) -> list[Fraction]:
+    """A row of equations with the pivot's variable eliminated."""
     factor = row[column]
     return (
         [number - factor * own for number, own in zip(row, pivot, strict=True)] if factor else row

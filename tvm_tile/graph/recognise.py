@@ -208,6 +208,7 @@ def _coded(codes: Array, table: Array | None) -> _Code | None:
 
 
 def _entries(numbers: Array, table: Array) -> _Code | None:
+    """Codes that number entries of a table; ``None`` where they do not, or are too many."""
     if numbers.min() < 0 or numbers.max() >= min(len(table), _MOST_ENTRIES):
         return None
     bits = max(int(numbers.max()).bit_length(), 1)
@@ -216,6 +217,7 @@ def _entries(numbers: Array, table: Array) -> _Code | None:
 
 
 def _integers(codes: Array) -> _Code | None:
+    """Codes that are integers of at most 8 bits; ``None`` if they have more."""
     low, high = int(codes.min()), int(codes.max())
     is_signed = low < 0
     bits = max(high.bit_length(), (-low - 1).bit_length()) + 1 if is_signed else high.bit_length()
@@ -229,6 +231,7 @@ def _integers(codes: Array) -> _Code | None:
 def _shared(
     operand: StepOperand, shape: tuple[int, ...], halves: tuple[str, ...]
 ) -> tuple[Shared, Array]:
+    """An operand's numbers, one for each box, and how boxes share them."""
     values = operand.values.reshape(
         (1,) * (len(shape) - operand.values.ndim) + operand.values.shape
     )

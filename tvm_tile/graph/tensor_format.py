@@ -23,6 +23,7 @@ _BYTE = 8  # bits
 
 
 def _check_bits(bits: int) -> None:
+    """Refuse codes of less than 1 bit or more than a byte."""
     if not 1 <= bits <= _BYTE:
         raise ValueError(f"codes have 1 to {_BYTE} bits, not {bits}")
 
@@ -194,6 +195,7 @@ class TensorFormat:
         return ", ".join(self._parts())
 
     def _parts(self) -> Iterator[str]:
+        """Words for the parts of a format."""
         yield f"{self.code} of {self.entry}" if isinstance(self.code, Entries) else str(self.code)
         if self.zero is not None:
             yield f"zero {self.zero}"

@@ -95,6 +95,7 @@ class Traced:
         return self._computed(codes.reshape(-1, *(1 for _ in sides)), first_of_boxes)
 
     def _computed(self, codes: Array, chosen: Callable[[Array], Array]) -> Array:
+        """Values of codes after all steps; ``chosen`` gives each operand's numbers."""
         value = codes if self.table is None else looked_up(self.table, codes)
         with np.errstate(all="ignore"):  # NaN and infinities are meant
             for step in self.steps:
@@ -136,15 +137,18 @@ class Traced:
         return self._followed(np.multiply, values, replace(self._like(values), scales=scales))
 
     def _followed(self, function: np.ufunc, values: Array, found: Traced | None) -> Traced | None:
+        """The tensor behind one more step, if that fits the format."""
         step = Step(self.dtype, function, values)
         return None if found is None else replace(found, steps=(*self.steps, step))
 
     def _less(self, values: Array) -> Traced | None:
+        """The tensor with values subtracted; ``None`` if the format cannot hold that."""
         if self.scales or self.zero is not None:
             return self._plus(-values) if self.is_float else None
         return replace(self._like(values), zero=StepOperand(values, self.dtype))
 
     def _plus(self, values: Array) -> Traced | None:
+        """The tensor with values added; ``None`` if the format cannot hold that."""
         if not self.scales and self.zero is None:
             return self._less(-values if self.is_float else -values.astype(np.int64))
         is_fused = any(own.dtype not in HALVES for own in self.scales[-1:])

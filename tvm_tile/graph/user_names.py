@@ -236,6 +236,7 @@ def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
 
 
 def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
+    """A body whose bindings carry the names given."""
     blocks = [
         type(block)([_renewed_binding(binding, names) for binding in block.bindings])
         for block in body.blocks
@@ -246,6 +247,7 @@ def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
 
 
 def _renewed_binding(binding: Any, names: Mapping[Any, Names]) -> Any:
+    """A binding that carries the names given, branches of an If included."""
     value = binding.value
     if isinstance(value, relax.If):
         branches = (_renewed(branch, names) for branch in (value.true_branch, value.false_branch))

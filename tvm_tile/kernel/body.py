@@ -81,6 +81,7 @@ class Body:
         return 0 if self.resident is None else aligned(_bytes(self.resident))
 
     def _extents(self, kind: str) -> int:
+        """Number of blocks or threads: the product of a kind of launch extents."""
         return math.prod(n for tag, (_, n) in self.indices.items() if tag.startswith(kind))
 
 
@@ -109,6 +110,7 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
 
 
 def _no_body(requirement: str, found: str) -> BuildError:
+    """The error for a kernel that cannot be part of a persistent one."""
     remedy = "launch it by itself"
     return BuildError(f"a kernel inside a persistent one must have {requirement}", found, remedy)
 
@@ -124,10 +126,12 @@ def with_numbered_params(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _number(param: Any) -> int:
+    """Position that a parameter's name ``a0``, ``a1``, ... tells."""
     return int(str(param.name).removesuffix("_ptr").removeprefix("a"))
 
 
 def _found(stmt: Any, params: Mapping[int, Any]) -> Body:
+    """The body of a lowered kernel, with its indices, shared memory and barriers."""
     indices: dict[str, tuple[Any, int]] = {}
     shared: list[Any] = []
     waits: list[Any] = []
@@ -177,6 +181,7 @@ def is_wait(statement: Any) -> bool:
 
 
 def _bytes(buffer: Any) -> int:
+    """Size of a buffer in bytes."""
     dtype = tvm_ffi.dtype(str(buffer.ty.dtype))
     size = -(-int(dtype.bits) * int(dtype.lanes) // 8)
     return math.prod(int(extent) for extent in buffer.ty.shape) * size

@@ -177,6 +177,7 @@ def count_up(kernel: PersistentKernel, signal: Any) -> None:
 
 
 def _address(pointer: Any) -> Any:
+    """A pointer as an integer."""
     return T.reinterpret("int64", pointer)
 
 

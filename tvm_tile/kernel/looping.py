@@ -151,6 +151,7 @@ def write_looping(
 
 
 def _begin_counting(kernel: PersistentKernel, flow: FlowSizes, shared: SharedState) -> _Counted:
+    """Declare a block's counts of executions and iterations, and set them to zero."""
     thread = kernel.thread
     executions = ib.alloc_buffer((flow.regions,), "uint32", scope="shared")
     left = ib.alloc_buffer((flow.regions,), "int32", scope="shared")
@@ -282,6 +283,7 @@ def _move(shared: SharedState, counted: _Counted, depth: Any, distance: int) -> 
 
 
 def _enter(executions: Any, region: Any) -> None:
+    """Count that a region is entered, if it is one."""
     with ib.If(region >= 0), ib.Then():
         ib.buffer_store(executions, executions[region] + tirx.const(1, "uint32"), [region])
 

@@ -128,6 +128,7 @@ def _entries(
     waited: Waits,
     asked: Sequence[tuple[Ask, ...]],
 ) -> list[QueueEntry]:
+    """The queue of one vEU: rTasks with their waits, and the asks of each step ahead of them."""
     found: list[QueueEntry] = []
     position = 0
     for number, asks in enumerate(asked):

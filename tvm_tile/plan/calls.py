@@ -57,6 +57,7 @@ class _Cutter:
         return (*own, *self.cut(items[len(own) :]))
 
     def _pieces(self, items: Sequence[Item]) -> Iterator[Item]:
+        """The items with each run of items without calls as a region of its own."""
         for calls, own in groupby(items, has_call):
             if calls:
                 yield from map(self._cut, own)
@@ -64,6 +65,7 @@ class _Cutter:
                 yield OwnRegion(self._region(), tuple(own))
 
     def _cut(self, item: Item) -> Item:
+        """An item that holds a call, with its bodies cut likewise."""
         match item:
             case Repeat() | While():
                 return replace(item, body=self.inner(item.body))
@@ -74,5 +76,6 @@ class _Cutter:
                 return item
 
     def _region(self) -> int:
+        """The number of a new region."""
         self._regions += 1
         return self._regions - 1

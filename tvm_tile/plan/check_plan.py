@@ -58,6 +58,7 @@ def require(holds: bool, requirement: str, current: str) -> None:
 
 
 def _check_tasks(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    """Check that each rTask runs once, on vEUs that exist."""
     ranges: list[list[tuple[int, int]]] = [[] for _ in operators]
     for step in plan.steps:
         for placement in step.placements:
@@ -90,6 +91,7 @@ def _check_order(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
 
 
 def _check_threads(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> None:
+    """Check that all vEUs are resident, and that each operator's blocks fit on one."""
     shape = Shape(plan.block_size, plan.veus_per_processor)
     processors = device.multi_processor_count
     together = plan.block_size * plan.veus_per_processor
@@ -134,6 +136,7 @@ def _check_residents(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> N
 
 
 def _check_shared(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> None:
+    """Check that rTasks and resident weights fit into the shared memory of a vEU."""
     shape = Shape(plan.block_size, plan.veus_per_processor)
     most = shape.shared_bytes(device)
     current = f"{plan.shared_bytes} bytes of shared memory a vEU"
@@ -144,6 +147,7 @@ def _check_shared(operators: tuple[ROperator, ...], plan: ExecutionPlan, device:
 
 
 def _check_ahead(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    """Check that operators ask ahead for their own constants only, and only where they wait."""
     if not plan.ahead:
         return
     require(len(plan.ahead) == len(operators), "each operator has bytes ahead", str(plan.ahead))

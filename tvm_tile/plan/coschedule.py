@@ -111,6 +111,7 @@ def _streaming(
 def _plan(
     placed: Placed, begin: float, chosen: Sequence[Way], shape: Shape, veus: tuple[int, int]
 ) -> ExecutionPlan:
+    """The execution plan of placed steps; ``veus`` are their number and bytes of shared memory."""
     num_veus, shared_bytes = veus
     return ExecutionPlan(
         num_veus=num_veus,

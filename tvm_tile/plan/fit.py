@@ -68,6 +68,7 @@ def fits(ways: Sequence[tuple[Way, ...]], counts: Sequence[int], num_veus: int) 
 
 
 def _row(ways: tuple[Way, ...], grid: Floats) -> tuple[Floats, Ints]:
+    """For each time of the grid, the fewest vEUs that a kind needs, and by which way."""
     seconds = np.array([way.seconds for way in ways])
     tasks = np.array([way.tasks for way in ways], np.float64)
     rounds = np.floor(grid / seconds[:, None] * (1 + _ROUNDING))

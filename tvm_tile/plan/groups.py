@@ -249,6 +249,7 @@ def _union(
 
 
 def _refusal(plan: ExecutionPlan | None, apart: float, count: int) -> str:
+    """Words for why a group is not one persistent kernel."""
     if plan is None:
         return "no vEUs suit all of them" if count > 1 else "nothing to run beside"
     together = f"{plan.seconds * 1e6:.1f} us in one kernel of {count}"

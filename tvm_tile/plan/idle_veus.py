@@ -87,6 +87,7 @@ def _loops(items: Sequence[Item]) -> Iterator[set[int]]:
 
 
 def _all(items: Sequence[Item]) -> Iterator[int]:
+    """Numbers of all operators in the items, at any depth."""
     for item in items:
         if isinstance(item, Series):
             yield from item.operators

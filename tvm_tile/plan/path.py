@@ -99,16 +99,20 @@ class _Walk:
                     self._within -= 1
 
     def _region(self, region: int, body: Sequence[Item]) -> Iterator[Executed]:
+        """Executions of a region, which is entered."""
         self._entered[region] += 1
         yield from self.of(body)
 
     def _executed(self, counter: int) -> Executed:
+        """An execution of a counter, with how often each region was entered so far."""
         return Executed(counter, tuple(self._entered))
 
     def _decided(self, number: int) -> Executed:
+        """An execution of a decision."""
         return self._executed(len(self._program.accesses) + number)
 
     def _holds(self, number: int, loop: int | None) -> bool:
+        """The answer of a decision, counted; raises where a loop goes beyond its bound."""
         self._asked[number] += 1
         goes_on = self._says(number, self._asked[number] - 1)
         if loop is not None:
@@ -140,6 +144,7 @@ def _needed(
     writers: Mapping[int, tuple[int, int]],
     readers: Mapping[int, Sequence[int]],
 ) -> Iterator[int]:
+    """Places on the path of the executions that an access must wait for."""
     for memory in access.reads | access.writes:
         place, writer = writers.get(memory, (-1, counter))
         # A rTask that writes again where it has written is run by the same vEU.

@@ -70,6 +70,7 @@ def spread(busy_until: Floats, tasks: int, seconds: float, most: Ints | None = N
 
 
 def _spread(busy_until: Floats, tasks: int, seconds: float) -> Ints:
+    """Number of equal rTasks for each vEU, filling those first that are free earliest."""
     order = np.argsort(busy_until, kind="stable")
     sorted_until = busy_until[order]
     finite = sorted_until[np.isfinite(sorted_until)]
@@ -203,6 +204,7 @@ class Placer:
         return not way.resident_bytes, -way.seconds, number
 
     def _counts(self, number: int, busy_until: Floats) -> Ints:
+        """Number of an operator's rTasks on each vEU, where its weights are if these stay."""
         way, weights = self.chosen[number], self.operators[number].weights
         if way.resident_bytes and weights is not None:
             return self.homes[weights]

@@ -191,6 +191,7 @@ class _Records:
         waited: Sequence[Lagged],
         arguments: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
+        """A record as numbers: its body, the records that follow, waits and arguments."""
         row = [body, 0, NOTHING, 0, following, following, *[NO_REGION] * 3, 0, NO_REGION]
         row.append(len(waited))
         for wait in waited:

@@ -262,6 +262,7 @@ def places(program: RProgram) -> tuple[Place, ...]:
 
 
 def _regions(items: Sequence[Item]) -> Iterator[int]:
+    """Numbers of the regions in the items, at any depth."""
     for item in items:
         match item:
             case Repeat() | OwnRegion():

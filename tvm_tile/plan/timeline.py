@@ -76,5 +76,6 @@ def _merged(spans: list[Slot]) -> Iterator[Slot]:
 
 
 def _continues(last: Slot, span: Slot) -> bool:
+    """Whether rTasks continue a slot: at the same time, on the next vEUs."""
     same = last.operator == span.operator and last.begin == span.begin
     return same and last.first_veu + last.num_veus == span.first_veu

@@ -111,6 +111,7 @@ def fold(plan: ExecutionPlan, unrolled: Unrolled) -> ExecutionPlan:
 
 
 def _renumbered(placement: Placement, operator: int) -> Placement:
+    """The placement with its rTasks as another operator's."""
     tasks = placement.tasks
     return replace(placement, tasks=RTasks(operator, tasks.start, tasks.stop))
 
@@ -122,6 +123,7 @@ def _with_functions(program: RProgram) -> tuple[Item, ...]:
 
 
 def _line(items: Sequence[Item], iterations: int) -> list[int]:
+    """Numbers of the operators of unrolled items, in order."""
     line: list[int] = []
     for item in items:
         match item:
@@ -138,6 +140,8 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
 
 
 def _seconds(item: Item, iterations: int, costs: Durations) -> float:
+    """Seconds of an item, with its loops unrolled that often."""
+
     def total(items: Sequence[Item]) -> float:
         return sum(_seconds(one, iterations, costs) for one in items)
 

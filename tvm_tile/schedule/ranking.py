@@ -73,7 +73,7 @@ class Finder:
         least_seconds: predicted time that none of its tiles for a function can be below; asked
             instead of ``find`` where that takes long.
         over: function that predicts the seconds of one of its tiles for a function of open extents
-            in calls with smaller extents; ``None`` if these are not known.
+            in calls with smaller extents; it gives ``None`` if these are not known.
     """
 
     rule: Rule

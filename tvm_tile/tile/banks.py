@@ -100,6 +100,7 @@ def staged_layout(
 def _layout_cost(
     layout: StagedLayout, read: Access, region: Sequence[int], program: RProgram
 ) -> tuple[float, int]:
+    """Wavefronts, more if the summed axis is innermost, then loads: the least is best."""
     spatial = {axis.name for axis in program.operator.spatial_axes}
     innermost = next((d for d in reversed(layout.order) if region[d] > 1), layout.order[-1])
     is_summed = not any(axis in spatial for axis, _ in read.indices[innermost].terms)
@@ -311,6 +312,7 @@ def _is_shared(addresses: Sequence[int], distance: int) -> bool:
 
 
 def _passes(addresses: Sequence[int], width: int, bank_count: int) -> int:
+    """Wavefronts of an access of ``width`` bytes by each address: the most words in one bank."""
     words = {
         word
         for address in set(addresses)

@@ -117,6 +117,7 @@ class Candidates:
 
     @property
     def _columns(self) -> tuple[Ints, ...]:
+        """The arrays that describe the candidates, one row each."""
         return self.thread, self.block, self.groups, self.prefetched, self.parts
 
 
@@ -182,6 +183,7 @@ def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
 
 
 def _spans(access: Access, operator: Operator, tiles: Ints) -> list[Ints]:
+    """Extents of the region that each tile reads, one array for each dimension."""
     column = {axis.name: i for i, axis in enumerate(operator.axes)}
     spans = []
     for index, extent in zip(access.indices, access.tensor.shape, strict=True):
@@ -263,6 +265,7 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
 
 
 def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
+    """Neighbouring outputs along an axis that a thread of each candidate has."""
     slides = axis in operator.sliding_axes
     lengths = {
         int(extent): run_length(operator, int(extent), is_whole=slides)

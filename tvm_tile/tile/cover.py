@@ -57,6 +57,7 @@ def grid(symbols: Sequence[Symbol]) -> tuple[Point, ...]:
 
 
 def _values(symbol: Symbol) -> list[int]:
+    """Values of a symbol at which tiles are asked for, the greatest first."""
     wanted = (symbol.high * share for share in _SHARES)
     values = (max(symbol.low, -(-int(v) // symbol.step) * symbol.step) for v in wanted)
     return sorted(set(values), reverse=True)

@@ -126,6 +126,7 @@ def margin(contests: Contests, earlier: Rule, later: Rule) -> float:
 
 
 def _between(contests: Contests, earlier: Rule, later: Rule) -> Contest | None:
+    """The measured contest of two rules, if there is one."""
     names = (earlier.name, later.name)
     return next((own for own in contests.pairs if (own.earlier, own.later) == names), None)
 

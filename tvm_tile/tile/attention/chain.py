@@ -217,6 +217,7 @@ def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, s
 
 
 def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
+    """The operator with other names of its axes."""
     return replace(
         operator,
         axes=tuple(replace(axis, name=names[axis.name]) for axis in operator.axes),
@@ -276,6 +277,7 @@ def _can_be_copied(chain: Chain) -> bool:
 
 
 def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
+    """All tiles of a chain, ``None`` for those that do not fit."""
     rows, keys = chain.first.left.extent, chain.keys.extent
     line = LINE // chain.first.left.tensor.element_size
     depth = -(-chain.first.depth.extent // line) * line
@@ -301,6 +303,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
 
 
 def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -> ChainTile | None:
+    """The tile of this shape with its predicted time; ``None`` if it does not fit."""
     consumers, step, depth, columns, registers = shape
     element = chain.first.left.tensor.element_size
     rows = ROWS * consumers

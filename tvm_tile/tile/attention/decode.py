@@ -216,6 +216,7 @@ def construct_decode(decode: Decode, device: Device, count: int) -> tuple[Decode
 
 
 def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
+    """All tiles of decode attention, ``None`` for those that leave workers idle or do not fit."""
     # Threads that do not run in lock step are one worker: all of a block.
     is_warp = device.kernel_language == "cuda"
     workers = _WORKERS if is_warp else (1,)

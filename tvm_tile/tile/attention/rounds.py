@@ -79,6 +79,7 @@ class Rounds:
 
     @property
     def _grow(self) -> bool:
+        """Whether later tiles of a batch are longer than earlier ones."""
         return self.lengths[-1] > self.lengths[0]
 
     def _position(self, turn: Any, block: Any) -> Any:

@@ -199,4 +199,5 @@ def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile, warps: i
 
 
 def _times(device: Device) -> WarpAttentionTimes:
+    """The device's parameters for attention by warp instructions."""
     return needed(device.times.warp_attention, "matrix instructions of a warp")

@@ -146,6 +146,7 @@ def _step(product: CodedProduct, run: int) -> float:
 
 
 def _fits(product: CodedProduct, run: int) -> bool:
+    """Whether steps of such loads divide the sum and the groups of shared scales."""
     step = int(_step(product, run))
     return product.depth % step == 0 and product.group % step == 0
 

@@ -135,6 +135,7 @@ def construct_coded_warpgroup(
 def _tiles(
     product: CodedProduct, shared_words: int, device: Device
 ) -> Iterator[CodedWarpgroupTile | None]:
+    """All tiles of a coded product for warpgroups, ``None`` for those that do not fit."""
     shares = (*((n, 1) for n in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
     widths = [_width(product.vectors, most) for most in _WIDTHS]
     for lines in _LINES:

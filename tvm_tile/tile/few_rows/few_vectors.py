@@ -135,6 +135,7 @@ def extent_of(operator: Operator, places: tuple[int, ...]) -> int:
 
 
 def _bytes(read: Access, operator: Operator) -> int:
+    """Bytes that a read touches over the whole operator."""
     return read.elements(operator.extents) * read.tensor.element_size
 
 

@@ -147,6 +147,7 @@ def _column_tiles(
 
 
 def _operand_bytes(product: Matvec) -> int:
+    """Bytes of shared memory of the short operand, if blocks compute it."""
     return product.prologue.shared_bytes if product.prologue else 0
 
 

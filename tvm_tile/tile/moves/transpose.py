@@ -138,10 +138,12 @@ def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:
 
 
 def _divisors(most: int) -> list[int]:
+    """Lengths of vectors that divide ``most``, the longest first."""
     return [n for n in (16, 8, 4, 2, 1) if most % n == 0]
 
 
 def _widest(copy: Copy) -> int:
+    """Elements of the widest vector that all of a copy's accesses allow."""
     accesses = [copy.write, *(read for source in copy.sources for read in source.reads)]
     return widest_vector(accesses)
 
@@ -173,12 +175,14 @@ def neighbours(
 
 
 def _vector_of_outputs(copy: Copy, box: Mapping[str, int]) -> int:
+    """Elements that a thread can store at once."""
     return math.gcd(_widest(copy), neighbours(copy.write, copy.axes, box, frozenset()))
 
 
 def _vector_of_loads(
     source: Source, copy: Copy, order: Sequence[Axis], box: Mapping[str, int]
 ) -> int:
+    """Elements that a thread can load at once from a source."""
     own = (neighbours(read, order, box, source.tested) for read in source.reads)
     return math.gcd(_widest(copy), *own)
 
@@ -208,6 +212,7 @@ def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int
 
 
 def _digits(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
+    """Position along each axis for flat positions, the last axis the fastest."""
     found = {}
     for axis in reversed(axes):
         found[axis.name] = flat % axis.extent
@@ -304,6 +309,7 @@ def _extend(box: dict[str, int], order: Sequence[Axis], wanted: int) -> None:
 def _boxed(
     copy: Copy, box: tuple[int, ...], staged: tuple[bool, ...], device: Device
 ) -> TransposeTile:
+    """The tile with this box and these staged sources, with vectors and predicted time."""
     own = {axis.name: extent for axis, extent in zip(copy.axes, box, strict=True)}
     vector = _vector_of_outputs(copy, own)
     loads = tuple(

@@ -233,10 +233,12 @@ def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ..
 
 
 def _whole(number: int, unit: int) -> int:
+    """``number`` rounded up to a multiple of ``unit``."""
     return -(-number // unit) * unit
 
 
 def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile | None]:
+    """All tiles of a halo kernel, ``None`` for those that do not fit."""
     chunks = [chunk for chunk in _CHUNKS if halo.channels % chunk == 0]
     for box, chunk in itertools.product(_boxes(halo), chunks):
         all_turns = halo.channels // chunk
@@ -255,6 +257,7 @@ def _boxes(halo: Halo) -> Iterator[tuple[int, ...]]:
 
 
 def _is_fit(halo: Halo, box: tuple[int, ...]) -> bool:
+    """Whether a box has enough windows, and a halo that is not too large."""
     windows = math.prod(box)
     reach = math.prod(row.reach(n) for row, n in zip(halo.rows, box, strict=True))
     least = min(_FEWEST_PLACES, math.prod(row.extent for row in halo.rows))
@@ -262,6 +265,7 @@ def _is_fit(halo: Halo, box: tuple[int, ...]) -> bool:
 
 
 def _tile(halo: Halo, box: tuple[int, ...], chunk: int, turns: int) -> HaloTile | None:
+    """The tile with this box, chunk and turns; ``None`` if it has too many columns."""
     columns = chunk * len(halo.parts)
     if columns > max(_CHUNKS):
         return None
@@ -297,6 +301,7 @@ _OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
 
 
 def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
+    """The tile with its grid and predicted time; ``None`` if shared memory is too small."""
     corners = math.prod(tile.corners) * 4 if tile.width else 0
     shared = max(sum(tile.sizes) * ELEMENT, corners)
     if shared > device.memory(MemoryLevel.SHARED).capacity:

@@ -61,6 +61,7 @@ def matrix_core_dtypes(device: Device) -> frozenset[str]:
 
 
 def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
+    """All tiles of a product for a device's matrix cores."""
     element = product.left.tensor.element_size
     added = [(parts, _adding_seconds(product, device, parts)) for parts in _PARTS]
     for unit in units_of(device, product.left.tensor.dtype):
@@ -89,6 +90,7 @@ def _fits(device: Device, tile: MatrixTile) -> bool:
 
 
 def _panels(product: Product, tile: MatrixTile) -> list[Panel]:
+    """Layouts of both operands' chunks."""
     return [chunk for chunk in tile.chunks(product) if isinstance(chunk, Panel)]
 
 

@@ -74,6 +74,7 @@ def mma_dtypes(device: Device) -> frozenset[str]:
 
 
 def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTile]:
+    """All tiles of a product for warp instructions that fit the device."""
     capacity = device.memory(MemoryLevel.SHARED).capacity
     shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
     for (warp_rows, warp_columns), warps, depth in shapes:
@@ -138,6 +139,7 @@ def _seconds(
 
 
 def _times(device: Device) -> MmaTimes:
+    """The device's parameters for products by warp instructions."""
     return needed(device.times.mma, "matrix instructions of a warp")
 
 

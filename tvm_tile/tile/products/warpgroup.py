@@ -93,11 +93,13 @@ def shorter_seconds(
 
 
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
+    """Number of tiles that cover a product."""
     tiles = (*counts(product.left.free, rows), *counts(product.right.free, columns))
     return product.batches * math.prod(tiles)
 
 
 def _preference(tile: WarpgroupTile) -> tuple[int, float]:
+    """Order among tiles of nearly equal time: few splits, then few lines copied."""
     return tile.splits, _lines(tile) / (math.prod(tile.rows) * math.prod(tile.columns))
 
 
@@ -118,6 +120,7 @@ def dtypes_by_depth(device: Device) -> frozenset[str]:
 
 
 def _instructions(device: Device) -> dict[str, MatrixInstruction]:
+    """The warpgroup instructions of a device, by the operands' element type."""
     return {i.in_dtype: i for i in device.matrix_instructions if i.intrinsic == "wgmma"}
 
 
@@ -161,6 +164,7 @@ def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
 
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
+    """All tiles of a product for warpgroups, ``None`` for those that do not fit."""
     element = product.left.tensor.element_size
     for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
         if instructions * width > _WIDTHS[-1]:
@@ -212,6 +216,7 @@ def _extents(axis: Axis, size: int, step: int) -> list[int]:
 
 
 def _step_of(operand: Operand, axis: Axis) -> int:
+    """Coefficient of an axis in the operand's index that walks along it."""
     return next(i.coefficient(axis.name) for i in operand.indices if i.coefficient(axis.name))
 
 
@@ -227,6 +232,7 @@ def _tile(
     columns: tuple[int, ...],
     shape: tuple[int, bool, int, int, int, int],
 ) -> WarpgroupTile | None:
+    """The tile of this shape, fitted to the device; ``None`` if it does not fit."""
     consumers, alternates, instructions, width, splits, blocks = shape
     size = ROWS * instructions * (1 if alternates else consumers)
     sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype

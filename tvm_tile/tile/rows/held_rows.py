@@ -186,6 +186,7 @@ def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
+    """The tile with these threads and rows, and its predicted time; ``None`` if it does not fit."""
     pieces = held.length // held.vector
     elements = -(-pieces // threads) * held.vector
     own = -(-elements * held.bytes_held // 4)

@@ -208,6 +208,7 @@ def spread_steps(product: Product, longest: int) -> Product:
 
 
 def _spread(operand: Operand, longest: int) -> Operand:
+    """The operand with axes of large strides as dimensions of their own."""
     free = {axis.name: axis for axis in operand.free}
     dimensions: list[_Dimension] = []
     for extent, index, stride in operand.dimensions:

@@ -37,6 +37,7 @@ class SumLayout:
 
 
 def _place_of_mma(lane: Any, register: int) -> tuple[Any, Any]:
+    """Row and column, in a block of NVIDIA's mma sums, of a lane's register."""
     return lane // 4 + register // 2 * 8, lane % 4 * 2 + register % 2
 
 

@@ -152,6 +152,7 @@ def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[
 
 
 def _option(whole: Decision, part: Decision) -> Option:
+    """A part of a group as an alternative: its functions, and the time with the others apart."""
     return Option(part.functions, part.together + whole.apart - part.apart)
 
 
@@ -336,10 +337,12 @@ class _Graph:
         return frozenset(() if is_output else self._taking(number))
 
     def _is_attention(self, group: Group) -> bool:
+        """Whether a group has two products and reductions over rows."""
         kinds = [self._calls[number].kind for number in group]
         return kinds.count(Kind.PRODUCT) > 1 and Kind.ROWS in kinds
 
     def _taking(self, number: int) -> list[int]:
+        """Numbers of the calls that take a call's value."""
         return self._takers.get(self._calls[number].output, [])
 
     def _stays(self, number: int, group: set[int]) -> bool:

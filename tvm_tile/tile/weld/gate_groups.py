@@ -60,6 +60,7 @@ def group_gates(nodes: Sequence[GateNode]) -> tuple[Group, ...]:
 
 
 def _gains(nodes: Sequence[GateNode], group: Collection[int]) -> bool:
+    """Whether a group is worth a kernel: several products, or a product in parts."""
     products = sum(nodes[number].role is Role.PRODUCT for number in group)
     return products > 1 or any(nodes[number].role is Role.PART for number in group)
 

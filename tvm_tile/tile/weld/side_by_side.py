@@ -118,6 +118,7 @@ def affected(nodes: Sequence[ProgramNode], products: Sequence[int]) -> tuple[int
 def _has_met(
     operands: Sequence[int], feeding: dict[int, frozenset[int]], met: frozenset[int]
 ) -> bool:
+    """Whether an operand depends on exactly those products that have met."""
     return any(feeding[operand] == met for operand in operands)
 
 
@@ -176,6 +177,7 @@ def choose(count: int, gain: Gain) -> tuple[Members, ...]:
 
 
 def _grown(left: Sequence[int], gain: Gain) -> tuple[Members, float]:
+    """The first product and those that add to the gain of being one, with that gain."""
     group: Members = (left[0],)
     saved = 0.0
     for number in left[1:]:

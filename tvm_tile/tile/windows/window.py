@@ -192,15 +192,18 @@ def window_of(operator: Operator) -> Window | None:
 
 
 def _moves(index: AffineIndex, axes: frozenset[str], reduce: set[str]) -> bool:
+    """Whether an index moves along the output and along the window."""
     names = {name for name, _ in index.terms}
     return not names.isdisjoint(axes) and not names.isdisjoint(reduce)
 
 
 def _is_rising(read: Access) -> bool:
+    """Whether a read goes forward along all axes."""
     return all(factor > 0 for index in read.indices for _, factor in index.terms)
 
 
 def _overlaps(index: AffineIndex, operator: Operator, sliding: list[Axis]) -> bool:
+    """Whether neighbouring outputs read elements in common."""
     span = index.span({axis.name: axis.extent for axis in operator.reduce_axes})
     return any(0 < index.coefficient(axis.name) < span for axis in sliding)
 
@@ -225,6 +228,7 @@ def _along(axis: Axis, column: str, operator: Operator, reads: tuple[Access, ...
 
 
 def _line(tile: WindowTile, read: Access) -> Line:
+    """The line of a read that a thread keeps, with the bounds within which it may read whole."""
     reach = {axis.name: axis.extent for axis in tile.operator.reduce_axes}
     reach[tile.window.column] = tile.columns
     lane = tile.vectors.axis
