@@ -61,6 +61,7 @@ def calibrate(
 
 
 def _versions() -> tuple[tuple[str, str], ...]:
+    """Versions of the packages that measure."""
     found = [("tvm_tile", __version__)]
     for name in _TOOLS:
         try:

@@ -81,11 +81,13 @@ class _Chains:
     def _launch(
         self, kernel: LoadedKernel, from_: Buffer, into: Buffer, _number: int, *, dependent: bool
     ) -> None:
+        """Launch one kernel of a chain."""
         self._gpu.launch(kernel, self._blocks, _THREADS, from_, into, dependent=dependent)
 
     def _sample(
         self, launch: Callable[[Buffer, Buffer, int], None], steps: int, repeats: int
     ) -> Sample:
+        """Seconds of a chain of launches, captured into a graph."""
         # As many words as threads, all zero; each step adds one.
         buffers = [self._gpu.allocate(self._size) for _ in range(2)]
 

@@ -147,6 +147,7 @@ def _fit(
     used: Sequence[TileGroup],
     held_out: Sequence[TileGroup],
 ) -> Fit:
+    """Fit parameters of a family to some groups, and say how well others are predicted."""
     before = np.log([getattr(getattr(device.times, family), name) for name in names])
 
     def at(point: Floats) -> Device:
@@ -211,6 +212,7 @@ def quality(groups: Sequence[TileGroup], device: Device) -> Quality:
 
 
 def _errors(groups: Sequence[TileGroup], device: Device) -> Floats:
+    """Logarithms of predicted over measured times, of all tiles."""
     return np.concatenate([np.log(group.predict(device) / group.measured) for group in groups])
 
 

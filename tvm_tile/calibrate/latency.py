@@ -74,5 +74,6 @@ def grid_barrier_latency(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> 
 
 
 def _several(launch: Callable[[], None], count: int) -> None:
+    """Launch several times."""
     for _ in range(count):
         launch()

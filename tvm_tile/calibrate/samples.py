@@ -163,12 +163,15 @@ def groups_of(samples: Samples, device: Device) -> tuple[TileGroup, ...]:
 
 
 def _contraction(samples: ContractionSamples, device: Device) -> TileGroup:
+    """Samples of products on CUDA cores as a group for the fit."""
     programs = [tile.program(samples.operator) for tile in samples.tiles]
     measured = np.array([tile.seconds for tile in samples.tiles])
     return TileGroup("contraction", measured, contraction_predictor(programs, device))
 
 
 def _family(samples: FamilySamples) -> TileGroup:
+    """Samples of another family as a group for the fit."""
+
     def predict(device: Device) -> Floats:
         seconds = tile_seconds(samples.family, samples.operator, device)
         return np.array([seconds[text] for text, _ in samples.tiles])
@@ -187,6 +190,7 @@ def tile_seconds(family: str, operator: Operator, device: Device) -> Mapping[str
 
 
 def _tiles(family: str, operator: Operator, device: Device) -> Sequence[_Tile]:
+    """Tiles of an operator in a kernel family, best first."""
     if family == "elementwise":
         return construct_plain(operator, device)
     if family == "reduction":

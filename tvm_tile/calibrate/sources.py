@@ -106,6 +106,7 @@ class MatrixStep:
         return text + kernel_text("mma")
 
     def _sum_type(self) -> str:
+        """C's type of a sum."""
         return "int" if self.sum_kind == "r" else _C_TYPES[self.sum_kind]
 
 
@@ -149,6 +150,7 @@ def kernel_text(name: str) -> str:
 
 
 def _registers(constraint: str, name: str, count: int) -> str:
+    """Operands of inline assembly, one for each register."""
     return ", ".join(f'"{constraint}"({name}[{i}])' for i in range(count))
 
 

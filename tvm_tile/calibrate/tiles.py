@@ -112,6 +112,7 @@ def convolution(data: Shape, filters: int, kernel: int, stride: int) -> Case:
 
 
 def _function(body: Callable[..., relax.Expr], dtype: str, *shapes: Shape) -> tirx.PrimFunc:
+    """A TensorIR function of an operator on tensors of these shapes."""
     builder = relax.BlockBuilder()
     names = (f"x{place}" for place in range(len(shapes)))
     pairs = zip(names, shapes, strict=True)
@@ -157,6 +158,7 @@ def measure_tiles(
 
 
 def _contraction(case: Case, device: Device, timer: Timer) -> ContractionSamples | None:
+    """Measured tiles of a product on CUDA cores; ``None`` where there are none."""
     graph = extract(case.func)
     found = None if graph is None else draft(Task(case.func, graph, device))
     if found is None:
@@ -170,6 +172,7 @@ def _contraction(case: Case, device: Device, timer: Timer) -> ContractionSamples
 
 
 def _family(case: Case, device: Device, timer: Timer) -> FamilySamples | None:
+    """Measured tiles of another kernel family; ``None`` where there are none."""
     graph = extract(case.func)
     if graph is None or len(graph.operators) != 1 or getattr(device.times, case.family) is None:
         return None

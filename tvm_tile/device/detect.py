@@ -132,7 +132,7 @@ def device_for_target(target: Any) -> Device:
 
 
 def _cuda_device_for_target(attributes: dict[str, Any]) -> Device:
-    """The record for a CUDA target: of the GPU here if it fits, or the newest of its architecture."""
+    """The record for a CUDA target: of the GPU here if it fits, or the architecture's newest."""
     arch = str(attributes.get("arch", ""))
     wanted = _arch_version(arch)
     gpu = read_gpu()

@@ -79,6 +79,7 @@ class Combining:
 
     @property
     def _is_extreme(self) -> bool:
+        """Whether the scan keeps the largest or the smallest element."""
         return self.scan.combine in (Combine.LARGEST, Combine.SMALLEST)
 
     @property

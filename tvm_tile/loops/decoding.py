@@ -99,16 +99,19 @@ def format_of_block(block: Any) -> TensorFormat | None:
 
 
 def _placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:
+    """A tensor that is a parameter of the loops."""
     return te.placeholder([number(extent) for extent in shape], dtype, name)
 
 
 def _names(form: TensorFormat) -> list[str]:
+    """Names of the parameters that a format's steps take."""
     zero, offset = form.zero is not None, form.offset is not None
     scales = [f"scale{place or ''}" for place in range(len(form.scales))]
     return ["zero"] * zero + scales + ["offset"] * offset
 
 
 def _steps(form: TensorFormat) -> list[Callable[[Any, Any], Any]]:
+    """Arithmetic of a format's steps, in order."""
     steps: list[Callable[[Any, Any], Any]] = [tirx.Sub] * (form.zero is not None)
     return steps + [tirx.Mul] * len(form.scales) + [tirx.Add] * (form.offset is not None)
 
@@ -135,6 +138,7 @@ def _in_half(value: Any, dtype: str) -> Any:
 
 
 def _cast(value: Any, dtype: str) -> Any:
+    """A value in another type."""
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
@@ -209,4 +213,5 @@ def _float_bits(code: Floats, pattern: Any) -> Any:
 
 
 def _bits(value: int) -> Any:
+    """A word of bits."""
     return tirx.const(value, "uint32")

@@ -73,8 +73,10 @@ class _Placed:
         return te.compute(shape, largest, name="pool_max", tag="pool_max")
 
     def _reach(self, i: int) -> int:
+        """Places that a window reaches along an axis."""
         return (self._size[i] - 1) * self._dilation[i] + 1
 
 
 def _is_float(dtype: str) -> bool:
+    """Whether a type is a floating-point type."""
     return dtype.startswith(_FLOATS)

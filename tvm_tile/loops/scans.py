@@ -36,6 +36,7 @@ def products(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _of_call(builder: relax.BlockBuilder, call: relax.Call, combine: Combine) -> relax.Expr:
+    """A scan by the attributes of a call."""
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     (result,) = scan(
         builder, call.args[0], combine, axis, str(call.ty.dtype), is_exclusive=call.attrs.exclusive
@@ -171,6 +172,7 @@ def _as_map(scan: Scan) -> dict[str, Any]:
 
 
 def _from_map(found: Any) -> Scan:
+    """A scan from an attribute of its function."""
     rows = Rows(tuple(int(extent) for extent in found["shape"]), int(found["axis"]))
     source, result = (str(dtype) for dtype in found["dtypes"])
     flags = (bool(flag) for flag in found["flags"])

@@ -81,6 +81,7 @@ class _Updates:
 
 
 def _written(updates: _Updates, reduction: str, name: str) -> te.Tensor:
+    """A tensor with updates, joined by a reduction."""
     data = updates.data
     if not updates.count:
         return te.compute(data.shape, lambda *at: data(*at), name=name)
@@ -100,6 +101,7 @@ def _written(updates: _Updates, reduction: str, name: str) -> te.Tensor:
 
 
 def _accumulated(updates: _Updates, reduction: str, name: str) -> te.Tensor:
+    """A tensor with updates added or multiplied, or their mean."""
     data = updates.data
     dtype = str(data.dtype)
     if dtype == "bool":

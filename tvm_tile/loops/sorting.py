@@ -159,6 +159,7 @@ def first_in_order(
 
 
 def _emitted(builder: relax.BlockBuilder, x: relax.Expr, own: Sort) -> tuple[relax.Expr, ...]:
+    """Emit a sort; its outputs."""
     dtypes = [*([own.source] if own.has_values else []), *([own.places] if own.places else [])]
     types = [relax.TensorType(own.result.shape, dtype) for dtype in dtypes]
     return call_loops(builder, sort_loops(own), own.name, [x], types)
@@ -242,6 +243,7 @@ def _as_map(sort: Sort) -> dict[str, Any]:
 
 
 def _from_map(found: Any) -> Sort:
+    """A sort from an attribute of its function."""
     rows = Rows(tuple(int(extent) for extent in found["shape"]), int(found["axis"]))
     is_descending, has_values = (bool(flag) for flag in found["flags"])
     places = str(found["places"]) or None

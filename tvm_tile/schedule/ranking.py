@@ -150,6 +150,7 @@ def schedule(
 
 
 def _check_unscheduled(func: Any) -> None:
+    """Refuse anything but a TensorIR function without a schedule."""
     if not isinstance(func, tirx.PrimFunc):
         raise ModelError(
             "schedule takes one TensorIR function (tvm.tirx.PrimFunc)",
@@ -165,6 +166,7 @@ def _check_unscheduled(func: Any) -> None:
 
 
 def _check_static(func: tirx.PrimFunc) -> None:
+    """Refuse a function with parameters of unknown extents."""
     for param in func.params:
         shape = getattr(param.ty, "shape", ())
         if not all(isinstance(extent, tirx.IntImm) for extent in shape):
@@ -256,6 +258,7 @@ def predicted_over(
 
 
 def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
+    """The best choice of another rule than the one that was taken."""
     others = [choice for choice in firsts if choice.rule != taken.rule]
     best = min(others, key=lambda choice: choice.seconds, default=None)
     return None if best is None else RunnerUp(best.rule.name, best.tile, best.seconds)

@@ -137,6 +137,7 @@ def choices_of(
 def _written(
     rule: Rule, write: Callable[[AnyTile], tirx.PrimFunc | None], tile: AnyTile
 ) -> Scheduled | None:
+    """The scheduled function; ``None`` where TVM refuses a step, or the rule does."""
     try:
         func = write(tile)
     except ScheduleError:

@@ -88,6 +88,7 @@ def _block_of(statement: Any) -> SBlock:
 
 
 def _is_one(expr: Any) -> bool:
+    """Whether an extent is known to be 1."""
     return isinstance(expr, tirx.IntImm) and int(expr) == 1
 
 
@@ -157,6 +158,7 @@ def _execute(statement: Any, scope: Known) -> None:
 
 
 def _store(scope: Known, store: tirx.BufferStore, values: Array) -> None:
+    """Store values at all places of a block."""
     tensor = scope.tensor(store.buffer)
     own = scope.view(store.buffer, store.indices)
     if own is not None and own.size >= values.size:
@@ -290,4 +292,5 @@ def _step_through(block: SBlock, scope: Known, axes: Sequence[int], parts: Seque
 
 
 def _steps(parts: Sequence[slice]) -> Iterator[tuple[int, ...]]:
+    """Values of several axes within these parts, one combination after the other."""
     return itertools.product(*(range(part.start, part.stop) for part in parts))

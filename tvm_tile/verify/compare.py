@@ -94,11 +94,13 @@ def _kind(array: Array) -> Array:
 
 
 def _mean(array: Array, where: Array) -> float:
+    """Mean of the chosen elements, 0 of none."""
     count = int(where.sum())
     return float(np.minimum(array, 1e30)[where].sum() / count) if count else 0.0
 
 
 def _comparison(wrong: Array, error: float, got: Array, wanted: Array) -> Difference:
+    """The difference of two arrays, with the first wrong element as an example."""
     if not wrong.any():
         return Difference(error, 0, wrong.size)
     at = tuple(int(index) for index in np.argwhere(wrong)[0])

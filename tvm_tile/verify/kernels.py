@@ -222,9 +222,11 @@ class _Case:
         return given, wanted
 
     def _moved(self, given: Sequence[Argument], rng: np.random.Generator) -> list[Argument]:
+        """The arguments, moved by roundings."""
         return [a if isinstance(a, int) else moved(a, rng) for a in given]
 
     def _filled(self, own: FunctionInput, rng: np.random.Generator, *, positive: bool) -> Argument:
+        """An argument: random numbers for an input, a fill for an output."""
         if own.is_output:
             return np.full(own.shape, poison(own.dtype), own.dtype)
         return drawn(own, rng, positive=positive)
@@ -259,6 +261,7 @@ def _is_poison(array: Array) -> Array:
 
 
 def _bits(argument: Argument) -> Array:
+    """Bytes of an argument."""
     array = np.asarray(argument)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
@@ -280,10 +283,12 @@ def _depth(func: tirx.PrimFunc) -> int:
 
 
 def _multiplies_in_tf32(device: Device) -> bool:
+    """Whether the device may multiply in TF32."""
     return any(i.in_dtype == "float32" for i in device.matrix_instructions)
 
 
 def _functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    """TensorIR functions of a module, by name."""
     named = ((str(var.name_hint), func) for var, func in mod.functions_items())
     return {name: func for name, func in named if isinstance(func, tirx.PrimFunc)}
 

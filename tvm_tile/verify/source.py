@@ -67,6 +67,7 @@ def _evaluated(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Arr
 
 
 def _in_torch(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> list[Array]:
+    """Results of a PyTorch module, with a state if it has one."""
     import torch
 
     with torch.no_grad():
@@ -78,6 +79,7 @@ def _in_torch(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Arra
 
 
 def _as_torch(array: Array) -> Any:
+    """A NumPy array as a tensor of PyTorch."""
     import torch
 
     if array.dtype.name == "bfloat16":
@@ -86,6 +88,7 @@ def _as_torch(array: Array) -> Any:
 
 
 def _as_numpy(tensor: Any) -> Array:
+    """A tensor of PyTorch as a NumPy array."""
     array: Array
     if str(tensor.dtype) in ("torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2"):
         tensor = tensor.float()
@@ -94,6 +97,7 @@ def _as_numpy(tensor: Any) -> Array:
 
 
 def _in_onnxruntime(model: Any, inputs: Mapping[str, Array]) -> list[Array]:
+    """Results of an ONNX model in ONNX Runtime, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

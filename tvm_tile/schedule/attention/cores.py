@@ -309,8 +309,10 @@ class _Cores:
 
 
 def _register(registers: Any, first: Any, number: Any) -> Any:
+    """A register, counted from the first one of an array."""
     return registers[first + number]
 
 
 def _registers(count: int) -> Any:
+    """Registers for float32 numbers."""
     return ib.alloc_buffer((count,), "float32", scope="local")

@@ -100,6 +100,7 @@ class _Outcomes:
         return sym.Analyzer().simplify(decided_value)
 
     def _read(self, node: Any) -> None:
+        """Note a comparison of integers if it depends on key minus row alone."""
         if "int" not in str(node.a.ty.dtype):
             return
         difference = affine_index(node.a - node.b, self._names)

@@ -106,6 +106,7 @@ class Warps(ABC):
         return Chunks(product, operand, side, place, chunk.depth, end)
 
     def _operand(self, which: int) -> tuple[Product, Operand]:
+        """Queries, keys or values, by number, with the product that they belong to."""
         first, second = self.found.chain.first, self.found.chain.second
         return ((first, first.left), (first, first.right), (second, second.right))[which]
 

@@ -219,8 +219,10 @@ def _in_float32(expr: Any, scores: Any, given: Any) -> Any:
 
 
 def _is_float(expr: Any) -> bool:
+    """Whether an expression is a number in float32 or half precision."""
     return str(expr.ty.dtype) in ("float32", *_HALVES)
 
 
 def _float32(expr: Any) -> Any:
+    """An expression as float32."""
     return expr if str(expr.ty.dtype) == "float32" else tirx.Cast("float32", expr)

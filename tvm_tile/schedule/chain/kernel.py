@@ -251,6 +251,7 @@ class _ChainConsumer:
 
 
 def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) -> None:
+    """Write the consumers' code: scores, weights and sums, tile by tile of keys."""
     tile = kernel.tile
     own = _ChainConsumer(kernel, buffers)
     rows = own.rows

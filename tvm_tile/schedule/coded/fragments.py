@@ -145,6 +145,7 @@ class DecodedFragments:
 
     @property
     def _is_moved(self) -> bool:
+        """Whether a pair's second code is moved down in its byte: codes of 4 bits in bfloat16."""
         return self.bits == _BYTE // 2 and self.dtype == "bfloat16"
 
     @property
@@ -222,6 +223,7 @@ def _half(value: Any, dtype: str) -> Any:
 
 
 def _wide(value: Any) -> Any:
+    """A value as float32."""
     return value if str(value.ty.dtype) == "float32" else tirx.Cast("float32", value)
 
 

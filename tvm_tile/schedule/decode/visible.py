@@ -32,6 +32,7 @@ def visible_keys(weights: Weights) -> Expression | None:
 
 
 def _visible(value: Any, scores: Any) -> Condition:
+    """Condition under which a value is more than minus infinity, whatever the scores are."""
     value = without_casts(value)
     if number_in(value) is not None:
         return number_in(value) != -math.inf
@@ -59,6 +60,7 @@ def _either(condition: Any, first: Condition, second: Condition) -> Condition:
 
 
 def _both(first: Condition, second: Condition) -> Condition:
+    """Both conditions, either of which may be known."""
     if isinstance(first, bool):
         return second if first else False
     if isinstance(second, bool):

@@ -128,6 +128,7 @@ class _Reader:
         return self._value(output, (self.row, self.unit))
 
     def _value(self, buffer: Any, indices: Sequence[Any]) -> Any:
+        """A variable for an element of a buffer, the same one each time."""
         places = tuple(self._ranges.simplify(index) for index in indices)
         key = buffer, tuple(StructuralKey(place) for place in places)
         if key not in self._known:
@@ -135,6 +136,7 @@ class _Reader:
         return self._known[key]
 
     def _read(self, buffer: Any, places: tuple[Any, ...]) -> Any:
+        """Read an element: a sum, a value of another block, or an element of a parameter."""
         dtype = str(buffer.ty.dtype)
         if buffer in self._products:
             value = tirx.Var(f"sum{len(self.sums)}", dtype)

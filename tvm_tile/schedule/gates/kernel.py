@@ -129,6 +129,7 @@ class _Block:
 
 
 def _begin(found: GatesMatch, tile: GatesTile, buffers: Mapping[str, Any]) -> _Block:
+    """Begin the kernel: the block's number, its thread's, and its units."""
     number, _, thread = begin_kernel(tile.grid, tile.block_size)
     element = found.gates.products[0].element
     starts = tuple(byte // element for byte in resident_offsets(found.gates, tile.units))

@@ -192,6 +192,7 @@ class _Finder:
 
 
 def _reads(block: SBlock, buffer: Any) -> bool:
+    """Whether a block reads a buffer."""
     return bool(loads_of(block.body.value, buffer))
 
 

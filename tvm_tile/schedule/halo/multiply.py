@@ -74,6 +74,7 @@ class Sums:
             add_fragments(self._block.dtype, self.registers, *fragments)
 
     def _of(self, registers: Any, number: int) -> list[Any]:
+        """Four registers of fragment ``number``."""
         return [registers[number * _REGISTERS + i] for i in range(_REGISTERS)]
 
 

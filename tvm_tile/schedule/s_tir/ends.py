@@ -136,4 +136,5 @@ def _are_equal(first: Any, second: Any, ranges: sym.Analyzer) -> bool:
 
 
 def _is_true(guard: Any) -> bool:
+    """Whether a guard is known to hold."""
     return isinstance(guard, tirx.IntImm) and bool(guard.value)

@@ -56,6 +56,7 @@ def read_output(block: SBlock) -> Output | None:
 
 
 def _access(digits: Digits, buffer: Any, place: Any) -> Access:
+    """Access to a buffer at a flat place."""
     shape = tuple(int(extent) for extent in buffer.ty.shape)
     tensor = Tensor(str(buffer.name), shape, str(buffer.ty.dtype))
     return Access(tensor, (digits.affine(place),))

@@ -350,9 +350,11 @@ class _StripWriter:
         return loop(var, self.tile.vectors.count, tirx.ForKind.VECTORIZED, body)
 
     def var(self, name: str) -> Any:
+        """A variable of the function's index type."""
         return tirx.Var(name, self.index_type)
 
     def number(self, value: int) -> Any:
+        """A number of the function's index type."""
         return tirx.IntImm(self.index_type, value)
 
 
@@ -365,4 +367,5 @@ def _pads(producer: SBlock, dimension: int, extent: int) -> bool:
 
 
 def _registers(name: str, extents: Sequence[int], dtype: str) -> Any:
+    """A buffer in registers."""
     return tirx.decl_buffer(list(extents), dtype, name, scope="local")

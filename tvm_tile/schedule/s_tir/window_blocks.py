@@ -121,6 +121,7 @@ def sources_of(blocks: WindowBlocks) -> tuple[Access | None, ...]:
 
 
 def _source(read: Access, blocks: WindowBlocks) -> Access | None:
+    """The tensor behind the padding that a sum reads; ``None`` if more is between them."""
     producer = blocks.producer_of(read.tensor.name)
     if producer is None:
         return read

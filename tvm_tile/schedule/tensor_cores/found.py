@@ -77,6 +77,7 @@ def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
 # The rules of all matrix units ask for the same function, one behind the other.
 @functools.lru_cache(maxsize=1)
 def _find(func: tirx.PrimFunc, of_halves: bool) -> ProductMatch | None:
+    """The product of a function, its axes merged; ``None`` where there is none."""
     sch, form = inlined(func, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None

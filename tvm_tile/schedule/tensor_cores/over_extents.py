@@ -58,6 +58,7 @@ def times_over(
 
 
 def _at(limits: Limits, point: Values) -> dict[str, int]:
+    """Limits of axes at the values of a call."""
     return {name: _value(limit, point) for name, limit in limits.items()}
 
 

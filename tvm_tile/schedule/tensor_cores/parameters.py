@@ -47,5 +47,6 @@ def views(
 
 
 def _declared(param: Any) -> Any:
+    """Declare a parameter of the kernel as a buffer."""
     shape = tuple(int(extent) for extent in param.ty.shape)
     return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))

@@ -211,6 +211,7 @@ class SumStore:
 
     @property
     def _output(self) -> Any:
+        """The buffer of the output."""
         return self.buffers[str(self.epilogue.buffer.name)]
 
     def _value(self, total: Any, column: Any, place: Place) -> tuple[Any, list[Any]]:

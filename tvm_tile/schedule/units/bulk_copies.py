@@ -72,14 +72,17 @@ class TmaChunks:
 
     @property
     def _element(self) -> int:
+        """Bytes of an element."""
         return self.operand.tensor.element_size
 
     @property
     def _line(self) -> int:
+        """Elements of a line of 128 bytes."""
         return LINE // self._element
 
     @property
     def _copies(self) -> int:
+        """Copies that bring a chunk: one for each line of rows if it is transposed."""
         return self.box[-1] // self._line if self.is_transposed else 1
 
     @property

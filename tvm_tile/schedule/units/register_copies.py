@@ -163,4 +163,5 @@ def _into(panel: Panel, row: Any, depth: Any) -> list[Any]:
 
 
 def _dtype(panel: Panel) -> str:
+    """Unsigned type of a panel's elements."""
     return f"uint{8 * panel.number}"
