@@ -41,6 +41,7 @@ class ConstantPool:
         return known
 
     def _known(self, shape: tuple[int, ...], dtype: str, data: memoryview) -> Constant:
+        """The constant with this content, which exists once in the pool."""
         made = Constant(shape, dtype, data, zlib.crc32(data))
         alike = self._by_content.setdefault((shape, dtype, made.checksum), [])
         for other in alike:
@@ -88,6 +89,7 @@ def inline_bytes(mod: tvm.IRModule) -> int:
 
 
 def _size(tensor: Any) -> int:
+    """Bytes of a tensor."""
     return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
 
 

@@ -165,10 +165,12 @@ def _only_written(body: Any) -> Callable[[Any], bool]:
 
 
 def _symbol(func: Any) -> str:
+    """Symbol of a function."""
     return str((func.attrs or {}).get("global_symbol"))
 
 
 def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
+    """A module with other functions and the attributes of a kernel's module."""
     import tvm
 
     return tvm.IRModule(functions, attrs=kernel.module.attrs)
@@ -177,6 +179,7 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
 def _waiting(
     kernel: Any, arg_types: Sequence[str], constants: Mapping[str, tuple[int, int]]
 ) -> Any:
+    """The kernel with its prefetches and the wait ahead of all that it does."""
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 

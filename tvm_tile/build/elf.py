@@ -25,6 +25,7 @@ def sections_of(elf: bytes) -> tuple[Section, ...]:
 
 
 def _sections(elf: bytes) -> Iterator[Section]:
+    """All sections of an ELF file."""
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count = struct.unpack_from("<HH", elf, 0x3A)
     for number in range(count):

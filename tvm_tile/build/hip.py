@@ -87,6 +87,7 @@ def _assemble(
     exact_quotients: bool,
     store: Store | None,
 ) -> Path:
+    """Compile HIP text to an assembled file."""
     options = [
         f"--offload-arch={arch}",
         # Not "fast", by which the library's compensated sums would be fused as well.

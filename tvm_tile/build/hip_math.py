@@ -87,6 +87,7 @@ def math_version() -> str:
 
 @functools.cache
 def _made() -> bytes:
+    """Make the library of mathematics as bitcode."""
     with scratch_folder() as folder:
         options = ("-target", "amdgcn-amdhsa", "-OReleaseFast", "-fstrip", "-fomit-frame-pointer")
         output = ("-fno-emit-bin", "-femit-llvm-ir=zig.ll")
@@ -128,4 +129,5 @@ def c_options() -> tuple[str, ...]:
 
 
 def _lib() -> Path:
+    """Folder of the libraries that come with Zig."""
     return zig_folder() / "lib"

@@ -97,6 +97,7 @@ def _generate(former: Any, mod: Any, target: Any) -> Any:
 
 
 def _runtime_module(former: Any, var: Any, func: Any, target: Any) -> Any:
+    """TVM's runtime module of a kernel, with its text and machine code put in."""
     import tvm
 
     text, machine_code = str(func.attrs[_TEXT]), bytes(func.attrs[_MACHINE_CODE])

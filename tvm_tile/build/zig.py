@@ -39,6 +39,7 @@ def zig_version() -> str:
 
 @functools.cache
 def _found() -> Path | None:
+    """Folder of the package ``ziglang``; ``None`` where it is not installed."""
     found = importlib.util.find_spec("ziglang")
     return None if found is None or found.origin is None else Path(found.origin).parent
 

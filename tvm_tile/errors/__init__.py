@@ -169,6 +169,7 @@ class InstallationError(TileError):
 
 
 def _below(kind: type[TileError]) -> list[type[TileError]]:
+    """An exception's class with all classes below it."""
     return [kind, *(inner for one in kind.__subclasses__() for inner in _below(one))]
 
 

@@ -92,6 +92,7 @@ def checked_sizes(inputs: Any, ranges: type = int) -> dict[str, tuple[Any, ...]]
 
 
 def _extent(value: Any, ranges: type) -> Any:
+    """A size that a user gave, as a number or an open range; raises ValueError otherwise."""
     if isinstance(value, ranges) and ranges is not int:
         return value
     extent = operator.index(value)
@@ -101,6 +102,7 @@ def _extent(value: Any, ranges: type) -> Any:
 
 
 def _no_sizes(found: str) -> ModelError:
+    """The error for inputs that are no sizes."""
     return ModelError(
         "inputs= must give names their sizes, whole numbers that are not negative",
         found[:200],

@@ -56,4 +56,5 @@ def render_coded(weights: Sequence[CodedWeight]) -> Iterator[str]:
 
 
 def _megabytes(size: int) -> str:
+    """A size for people, in megabytes."""
     return f"{size / 1e6:.2f} MB"

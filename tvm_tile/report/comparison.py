@@ -82,6 +82,7 @@ def changes_between(
 
 
 def _parts(side: int, report: ModelReport, seconds: Mapping[str, float]) -> Iterator[_Share]:
+    """The shares of time of a side's kernels, a part for each different call."""
     known = {kernel.name: kernel for kernel in report.kernels}
     for name, taken in seconds.items():
         called = _called(name, known.get(name))
@@ -119,8 +120,10 @@ def _connected(parts: Sequence[_Share]) -> Iterator[list[_Share]]:
 
 
 def _kernels(group: Sequence[_Share], side: int) -> tuple[str, ...]:
+    """Names of the kernels of one side in a group."""
     return tuple(sorted({part.kernel for part in group if part.side == side}))
 
 
 def _names(group: Sequence[_Share]) -> tuple[str, ...]:
+    """Names of the values in a group, each once."""
     return tuple(dict.fromkeys(name for part in group for name in part.names))

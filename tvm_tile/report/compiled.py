@@ -217,6 +217,7 @@ class ModelReport:
         return "at least " if self.is_bound else ""
 
     def _fallback_seconds(self, kernel: KernelReport) -> float:
+        """Least seconds of a kernel that has no prediction: its bytes, and its launches."""
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
         return self.memory_seconds(kernel) + launches
 

@@ -51,6 +51,7 @@ class KernelProfile:
         return self._rate(self.report.flops) if self.report else None
 
     def _rate(self, amount: float) -> float | None:
+        """Amount a second, given that of a call; ``None`` without measured time."""
         return self.calls * amount / self.seconds if self.seconds else None
 
 
@@ -145,6 +146,7 @@ def _measured(
     kernel: KernelReport | None,
     runs: Sequence[tuple[int, float]],
 ) -> KernelProfile:
+    """The profile of a kernel, from its calls and seconds in each run."""
     samples = [seconds for _, seconds in runs]
     calls = round(statistics.median(count for count, _ in runs))
     seconds, spread = statistics.median(samples), interquartile_range(samples)

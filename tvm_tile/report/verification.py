@@ -152,14 +152,17 @@ class Verification:
 
 
 def _mark(comparison: Difference) -> str:
+    """The word for a comparison's outcome."""
     return "right" if comparison.is_right else "WRONG"
 
 
 def _errors(comparison: Difference, allowed: float) -> tuple[str, str]:
+    """The error, and the one that is allowed, for people."""
     return f"{comparison.error:.1e}", f"{allowed:.1e}"
 
 
 def _differences(found: Verification) -> Iterator[str]:
+    """A line on each comparison that is wrong."""
     checks: tuple[KernelCheck | OutputCheck, ...] = (*found.kernels, *found.outputs)
     for check in checks:
         own = check.comparison

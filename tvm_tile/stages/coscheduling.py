@@ -189,6 +189,7 @@ def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:
 
 
 def _kernel_report(report: PersistentReport, known: Mapping[str, KernelReport]) -> KernelReport:
+    """The report of a persistent kernel as that of any kernel."""
     plan = report.plan
     within = [known[each.name] for each in report.operators if each.name in known]
     names = " ".join(dict.fromkeys(operator.name for operator in report.operators))

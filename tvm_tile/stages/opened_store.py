@@ -35,4 +35,5 @@ def origin_of(options: Options) -> Origin:
 
 @functools.cache
 def _own_fingerprint() -> str | None:
+    """Fingerprint of this package; ``None`` where its files are newer than the import."""
     return fingerprint(Path(__file__).parents[1], _IMPORTED)

@@ -81,6 +81,7 @@ def near(symbols: Sequence[Symbol]) -> list[Point]:
 
 
 def _last(symbol: Symbol, count: int) -> list[int]:
+    """The ``count`` last of a symbol's values, reversed, without 1 if two or more are left."""
     values = symbol.values[-count:]
     # Loops of one iteration are none: at 1, a function has others.
     several = [value for value in values if value > 1]

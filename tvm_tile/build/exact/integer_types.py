@@ -45,6 +45,7 @@ def _negated(node: Any) -> Any:
 
 
 def _is_number(value: Any, number: int) -> bool:
+    """Whether a value is this number."""
     return isinstance(value, tirx.IntImm) and int(value.value) == number
 
 
@@ -60,6 +61,7 @@ def in_longer(node: Any) -> Any:
 
 
 def _in_type(node: Any, wide: str) -> Any:
+    """Integer arithmetic in a wider type, converted back."""
     operands = (node.a,) if isinstance(node, tirx.BitwiseNot) else (node.a, node.b)
     return tirx.Cast(node.ty, type(node)(*(_converted(wide, operand) for operand in operands)))
 
@@ -103,6 +105,7 @@ def _in_halves(node: Any) -> Any:
 
 
 def _dtype(value: Any) -> str:
+    """Element type of a value."""
     return str(value.ty.dtype).partition("x")[0]
 
 

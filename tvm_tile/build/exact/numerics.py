@@ -186,6 +186,7 @@ def round_doubled_halves(kernel: Any) -> Any:
 
 
 def _is_two(value: Any) -> bool:
+    """Whether a value is 2 or -2, in whatever type."""
     from tvm.tirx import Broadcast, Cast, FloatImm
 
     while isinstance(value, Broadcast | Cast):

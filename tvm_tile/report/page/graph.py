@@ -194,6 +194,7 @@ class _Drawing:
         self._longest = max((k.call_seconds for k in known.values()), default=0.0) or 1.0
 
     def _all_edges(self) -> Iterator[tuple[int, int, int]]:
+        """Edges of the graph: maker, taker and tensor, the ends of the graph included."""
         graph = self._graph
         makers = {tensor: n for n, (_, tensor) in enumerate(graph.inputs)}
         for number, call in enumerate(graph.calls):
@@ -238,6 +239,7 @@ class _Drawing:
         return [(tuple(own), tuple(other)) for own, other in zip(takes, gives, strict=True)]
 
     def _place(self, number: int) -> tuple[float, float]:
+        """Left upper corner of a box on the page."""
         x, y = self.layout.corners[number]
         return x, y + self._top
 
@@ -249,6 +251,7 @@ class _Drawing:
         kind: BoxKind,
         ways: tuple[tuple[Link, ...], tuple[Link, ...]],
     ) -> Box:
+        """The box of an input or an output."""
         return Box(
             number=self._first + number,
             title=title,
@@ -265,6 +268,7 @@ class _Drawing:
         )
 
     def _title(self, call: KernelCall) -> str:
+        """Title of a call: its value's name in the user's model, or its operators."""
         kernel = self._known.get(call.kernel)
         own = kernel.operators if kernel is not None else call.kernel
         return tail(call.names[0], _TITLE) if call.names else short((own,), _TITLE)
@@ -276,6 +280,7 @@ class _Drawing:
         call: KernelCall,
         ways: tuple[tuple[Link, ...], tuple[Link, ...]],
     ) -> Box:
+        """The box of a call."""
         kernel = self._known.get(call.kernel)
         made = self._end(number, title, short((call.kernel,), _LINE), self._kind(call), ways)
         find = " ".join((*call.names, call.kernel)).lower()
@@ -297,6 +302,7 @@ class _Drawing:
         )
 
     def _kind(self, call: KernelCall) -> BoxKind:
+        """Kind of a call: a kernel by its bottleneck, a function of the model, or the host."""
         kernel = self._known.get(call.kernel)
         if kernel is not None:
             return kernel.kind
@@ -309,11 +315,13 @@ class _Drawing:
         return f"{extents} {own.dtype}".strip()
 
     def _text(self, tensor: int) -> str:
+        """Shape, type and size of a tensor, for people."""
         size = self._graph.tensors[tensor].size
         told = "of a size known in a call" if size is None else bytes_text(size)
         return f"{self._shape(tensor)}, {told}"
 
     def lines(self) -> Iterator[Arrow]:
+        """Lines between the boxes, with their tensors."""
         for (maker, taker, tensor), path in zip(self._edges, self.layout.lines, strict=True):
             text = self._text(tensor)
             yield Arrow(self._first + maker, self._first + taker, path, self._top, text)

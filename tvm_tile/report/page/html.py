@@ -59,6 +59,7 @@ def render(content: Content) -> str:
 
 
 def _file(name: str) -> str:
+    """Text of a file beside this one."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
@@ -136,6 +137,7 @@ class _TimeLine:
 
 
 def _time_line(plan: PersistentReport, device: Device | None) -> _TimeLine:
+    """The time line of a persistent kernel, with its colours; no drawing without a device."""
     drawing = Markup(gantt(plan.operators, plan.plan, device)) if device is not None else Markup("")
     colours = dict.fromkeys((operator.name, colour(operator)) for operator in plan.operators)
     return _TimeLine(plan.name, described(plan), drawing, tuple(colours))

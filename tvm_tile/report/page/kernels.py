@@ -189,6 +189,7 @@ def _facts(
 
 
 def _times(report: ModelReport, kernel: KernelReport) -> list[tuple[str, str]]:
+    """Facts about a kernel's time: of a run, of a call, and the rates that it reaches."""
     each = kernel.run_seconds / kernel.calls if kernel.calls else 0.0
     total = sum(one.run_seconds for one in report.kernels) or 1.0
     cold = f", {time_text(kernel.seconds)} with a cold cache" if kernel.seconds != each else ""

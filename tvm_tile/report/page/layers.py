@@ -80,14 +80,17 @@ def ordered(
 
 
 def _places(rows: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Position of each vertex in its row."""
     return {vertex: float(position) for row in rows for position, vertex in enumerate(row)}
 
 
 def _middle(others: Sequence[int], place: Mapping[int, float], own: float) -> float:
+    """Mean place of a vertex's neighbours; its own without any."""
     return sum(place[other] for other in others) / len(others) if others else own
 
 
 def _crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> int:
+    """Number of crossings between the edges of neighbouring ranks."""
     place = _places(rows)
     total = 0
     for row in rows:

@@ -111,6 +111,7 @@ class _Drawer:
             yield self._among(start, chain[1:-1], end) if chain else self._aside(number, start, end)
 
     def _among(self, start: Place, waypoints: Sequence[int], end: Place) -> str:
+        """Path of an edge that goes through waypoints, as curves."""
         parts, at = [f"M{start[0]:.1f} {start[1]:.1f}"], start
         for place in (*self._passed(start, waypoints), end):
             bend = (at[1] + place[1]) / 2

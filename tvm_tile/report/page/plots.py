@@ -86,16 +86,19 @@ class _Log:
     end: float
 
     def at(self, value: float) -> float:
+        """Place of a value, in pixels."""
         share = (math.log10(value) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self, what: str, per_second: bool) -> Iterator[Tick]:
+        """Ticks at the powers of ten."""
         for power in range(math.ceil(self.low), math.floor(self.high) + 1):
             value = 10.0**power
             yield Tick(self.at(value), rate_text(value, what) if per_second else f"{value:g}")
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> _Log:
+        """An axis over values, with some room at both ends."""
         low, high = math.log10(min(values)), math.log10(max(values))
         return cls(low - 0.25, max(high, low + 1) + 0.25, start, end)
 
@@ -146,10 +149,12 @@ def _peaks(roofs: Roofs, kernels: Sequence[KernelView]) -> list[tuple[str, float
 
 
 def _one_of(names: Sequence[str]) -> str:
+    """Name of several kernels at one point."""
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _slopes(roofs: Roofs, most: float, across: _Log, up: _Log) -> Iterator[Roof]:
+    """Sloping lines of a roofline: the rates of the cache and of the memory."""
     for name, rate in (("L2 cache", roofs.cache), ("memory", roofs.memory)):
         low, high = 10**across.low, 10**across.high
         start = max(low, 10**up.low / rate)
@@ -166,6 +171,7 @@ def _slopes(roofs: Roofs, most: float, across: _Log, up: _Log) -> Iterator[Roof]
 def _ceilings(
     peaks: Sequence[tuple[str, float]], roofs: Roofs, across: _Log, up: _Log
 ) -> Iterator[Roof]:
+    """Level lines of a roofline: the peaks of the units."""
     for name, rate in peaks:
         start = across.at(max(10**across.low, rate / roofs.cache))
         y, end = up.at(rate), across.end

@@ -97,6 +97,7 @@ def draw_cover(model: ModelCover, how: str) -> str:
 
 
 def _pictures(model: ModelCover) -> Iterator[_Picture]:
+    """The picture of all kernels together, then one of each."""
     names = tuple(symbol.name for symbol in model.symbols)
     columns = [
         _Column(time.extents, None, time.seconds, time.best_seconds, "") for time in model.times
@@ -111,6 +112,7 @@ def _pictures(model: ModelCover) -> Iterator[_Picture]:
 
 
 def _columns(cover: CoverReport) -> Iterator[_Column]:
+    """Columns of a kernel's picture, the least extents first."""
     for point in reversed(cover.points):
         runs = cover.tile_of(point)
         told = f"runs: {runs.rule}, {runs.tile}\nbest: {point.rule}, {point.tile}"
@@ -198,17 +200,21 @@ def _line(kind: str, heights: Sequence[float], left: float, wide: float) -> str:
 
 
 def _colour(tile: int | None) -> str:
+    """Colour of a tile."""
     return "white" if tile is None else f"hsl({tile * _GOLDEN_ANGLE % 360:.0f} 60% 92%)"
 
 
 def _times(column: _Column) -> str:
+    """Words for the times of a column."""
     return f"{column.seconds * 1e6:.2f} us, at best {column.best_seconds * 1e6:.2f} us"
 
 
 def _list(names: Sequence[str], extents: Point) -> str:
+    """Extents with their names, such as ``"n = 4, h = 8"``."""
     return ", ".join(f"{name} = {extent}" for name, extent in zip(names, extents, strict=True))
 
 
 def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    """A line of text of the drawing."""
     own = f' class="{kind}"' if kind else ""
     return f'<text{own} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

@@ -19,6 +19,7 @@ def render_apart(decisions: Sequence[Decision]) -> Iterator[str]:
 
 
 def _decided(title: str, decisions: Sequence[Decision]) -> Iterator[str]:
+    """Lines on decisions under a title; equal ones once, with their number."""
     yield from [title] if decisions else []
     for decision, count in Counter(decisions).items():
         yield f"  {count} x {_names(decision.functions)}: {_outcome(decision)}"
@@ -26,10 +27,12 @@ def _decided(title: str, decisions: Sequence[Decision]) -> Iterator[str]:
 
 
 def _names(functions: tuple[str, ...]) -> str:
+    """Names of functions that are one group."""
     return " + ".join(functions)
 
 
 def _outcome(decision: Decision) -> str:
+    """Words for a decision's outcome: rule, times and traffic, or the reason against it."""
     alone = f"{decision.apart * 1e6:.1f} us apart"
     as_one = f"{decision.together * 1e6:.1f} us as one"
     moved = f"{decision.saved_bytes / 1e6:.2f} MB"

@@ -111,12 +111,14 @@ def jumps(code: Sequence[Told]) -> tuple[Jump, ...]:
 
 
 def _are_beside(one: Jump, other: Jump) -> bool:
+    """Whether two jumps in the same direction need lanes of their own."""
     first = max(min(one.start, one.end), min(other.start, other.end))
     last = min(max(one.start, one.end), max(other.start, other.end))
     return one.is_back == other.is_back and first <= last
 
 
 def _height(own: Told) -> int:
+    """Height of an instruction's box."""
     return 2 * _PADDING + _LINE * (1 + len(own.waits))
 
 
@@ -130,6 +132,7 @@ def _tops(code: Sequence[Told]) -> Iterator[int]:
 
 
 def _box(own: Told, operators: Sequence[ROperator], x: int, top: int) -> Iterator[str]:
+    """The box of an instruction, with its text."""
     fill = "#f4f4f4"
     if own.operator is not None:
         fill = f"hsl({operators[own.operator].body * _GOLDEN_ANGLE % 360:.0f} 60% 85%)"
@@ -153,10 +156,12 @@ def _arrow(jump: Jump, code: Sequence[Told], tops: Sequence[int], x: int) -> str
 
 
 def _path(line: str, *, is_otherwise: bool) -> str:
+    """The path of an arrow, dashed if it is taken otherwise."""
     dashed = " otherwise" if is_otherwise else ""
     return f'<path class="arrow{dashed}" d="{line}"/>'
 
 
 def _text(x: int, y: int, text: str, kind: str = "") -> str:
+    """A line of text of the drawing."""
     own = f' class="{kind}"' if kind else ""
     return f'<text{own} x="{x}" y="{y}">{escape(text)}</text>'

@@ -148,6 +148,7 @@ def names_of(operators: Sequence[ROperator], program: RProgram) -> tuple[str, ..
 
 
 def _does(instruction: Instruction, names: Sequence[str]) -> str:
+    """Words for what an instruction does."""
     match instruction:
         case RunTask(task, _, region):
             again = "" if region == NO_REGION else ", then the next iteration"
@@ -170,6 +171,7 @@ def _does(instruction: Instruction, names: Sequence[str]) -> str:
 
 
 def _otherwise(instruction: Instruction) -> int | None:
+    """The instruction that follows otherwise; ``None`` where there is one only."""
     match instruction:
         case RunTask(_, _, region, otherwise) if region != NO_REGION:
             return otherwise
@@ -195,6 +197,7 @@ def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
 
 
 def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
+    """Lines of a program's items."""
     for item in items:
         match item:
             case Series(operators):
@@ -215,9 +218,11 @@ def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
 
 
 def _indented(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
+    """Lines of a program's items, one level deeper."""
     lines = list(_lines(items, names)) or ["nothing"]
     return (_INDENT + line for line in lines)
 
 
 def _several(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

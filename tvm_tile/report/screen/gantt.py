@@ -61,6 +61,7 @@ def colour(operator: ROperator) -> str:
 
 
 def _box(span: Slot, operators: tuple[ROperator, ...], plan: ExecutionPlan, seconds: float) -> str:
+    """The box of rTasks in the drawing."""
     across, down = _WIDTH / seconds, _HEIGHT / plan.num_veus
     x, y = _MARGIN + span.begin * across, _MARGIN + _TITLE + span.first_veu * down
     width, height = (span.end - span.begin) * across, span.num_veus * down
@@ -80,4 +81,5 @@ def _axis(seconds: float) -> Iterator[str]:
 
 
 def _text(x: float, y: float, text: str) -> str:
+    """A line of text of the drawing."""
     return f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
