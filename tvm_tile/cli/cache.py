@@ -89,10 +89,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _path(folder: Path, _: argparse.Namespace) -> None:
+    """Print the folder of the cache."""
     print(folder)
 
 
 def _show(folder: Path, _: argparse.Namespace) -> None:
+    """Print size and age of what the cache keeps."""
     contents = contents_of(folder)
     print(folder)
     headings = ("what", "entries", "size", "first used", "last used")
@@ -104,6 +106,7 @@ def _show(folder: Path, _: argparse.Namespace) -> None:
 
 
 def _row(name: str, entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Cells on one kind of entries."""
     total = describe_size(sum(entry.size for entry in entries))
     if not entries:
         return name, "0", total, "-", "-"
@@ -112,10 +115,12 @@ def _row(name: str, entries: tuple[Entry, ...]) -> tuple[str, ...]:
 
 
 def _prune(folder: Path, arguments: argparse.Namespace) -> None:
+    """Remove entries down to a limit."""
     _forget(contents_of(folder), arguments.limit, arguments)
 
 
 def _clear(folder: Path, arguments: argparse.Namespace) -> None:
+    """Remove all entries."""
     _forget(contents_of(folder), 0, arguments)
 
 

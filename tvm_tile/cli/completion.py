@@ -100,10 +100,12 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[st
 
 
 def _starting(text: str, words: Any) -> list[str]:
+    """Words that start with a text."""
     return [word for word in words if word.startswith(text)]
 
 
 def _commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of all commands, by name."""
     found = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return dict(next(found).choices)
 

@@ -140,11 +140,13 @@ def problems(inputs: Sequence[Signature], others: Sequence[Signature]) -> Iterat
 
 
 def _is_range(symbol: Symbol, greatest: int) -> bool:
+    """Whether a symbol's range makes sense."""
     low, high, step = symbol.low, symbol.high, symbol.step
     return 1 <= low < high == greatest and step >= 1 and low % step == high % step == 0
 
 
 def _at(signature: Signature, values: Mapping[Symbol, int]) -> Signature:
+    """The signature with its open extents known."""
     known = list(signature.shape)
     for one in signature.open_axes:
         assert one.symbol is not None, signature
@@ -153,6 +155,7 @@ def _at(signature: Signature, values: Mapping[Symbol, int]) -> Signature:
 
 
 def _out_of_range(requirement: str, symbol: Symbol, value: Any) -> InputError:
+    """The error for an extent out of its range."""
     return InputError(
         requirement,
         f"{symbol.name} = {value!r}",

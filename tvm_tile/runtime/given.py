@@ -49,6 +49,7 @@ def _argument(one: Signature) -> str:
 
 
 def _is_container(value: Any) -> bool:
+    """Whether a value may hold inputs: a mapping, a sequence or a dataclass."""
     return isinstance(value, Mapping | list | tuple) or is_dataclass(value)
 
 

@@ -62,12 +62,14 @@ def initial_array(state: State) -> np.ndarray:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
+    """NumPy's type of this name, which it must have."""
     dtype = numpy_dtype(name)
     assert dtype is not None, f"front doors take no {name}"
     return dtype
 
 
 def _copied(array: np.ndarray, device: Any) -> Any:
+    """A copy of an array on a device."""
     import tvm
 
     return tvm.runtime.empty(array.shape, str(array.dtype), device).copyfrom(array)

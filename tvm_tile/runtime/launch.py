@@ -184,6 +184,7 @@ def find_runtime_device(language: str, arch: str, device_name: str) -> Any:
 
 
 def _find_hip(program: Program, device_name: str) -> HipDevice | None:
+    """The AMD GPU for a program, if it is for one."""
     return find_hip_device(program.arch, device_name) if program.language == "rocm" else None
 
 
@@ -214,12 +215,14 @@ def _host(code: bytes, cubins: tuple[Kernel, ...]) -> Any:
 
 
 def _cpu() -> Any:
+    """TVM's CPU device."""
     import tvm
 
     return tvm.cpu()
 
 
 def _gpu(arch: str, device_name: str) -> Any:
+    """The NVIDIA GPU, after a check of its architecture."""
     load_cuda_runtime()
     import tvm
 

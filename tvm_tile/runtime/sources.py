@@ -37,12 +37,14 @@ def sources_of(
 
 
 def _source(language: str, kernel: Kernel) -> SourceText:
+    """The text of a kernel, with the number of its instructions if known."""
     known = language == "cuda" and kernel.binary
     number = instructions(kernel.binary) if known else 0
     return SourceText(_LANGUAGES[language], kernel.name, kernel.source, number)
 
 
 def _script(name: str, scripts: Mapping[str, str]) -> Iterator[SourceText]:
+    """TensorIR of a function, if it is kept."""
     if name in scripts:
         yield SourceText("TensorIR", name, scripts[name])
 

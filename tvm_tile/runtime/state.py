@@ -115,6 +115,7 @@ class ModelState(MutableMapping[str, Any]):
         return f"ModelState({', '.join(str(state.signature) for state in self._kept.state)})"
 
     def _place(self, name: str) -> int:
+        """Position of a tensor of the state, by its name."""
         if name not in self._places:
             raise InputError(
                 f"the model's state: {', '.join(self._places) or 'none'}",

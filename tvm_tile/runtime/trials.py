@@ -127,6 +127,7 @@ def _run(
 
 
 def _draw(generator: np.random.Generator, argument: Argument) -> np.ndarray:
+    """Random numbers for an argument."""
     dtype = numpy_dtype(argument.dtype)
     size = math.prod(argument.shape)
     drawn = min(size, _DRAWN)
@@ -140,6 +141,7 @@ def _draw(generator: np.random.Generator, argument: Argument) -> np.ndarray:
 
 
 def _poisoned(value: np.ndarray) -> np.ndarray:
+    """A fill for an output that no kernel is likely to make."""
     if value.dtype.kind in "biu":
         largest = 1 if value.dtype.kind == "b" else np.iinfo(value.dtype).max - 7
         return np.full_like(value, largest)

@@ -79,12 +79,14 @@ class PlacedWeights:
         return all(one.data_ptr() == at for one, at in zip(ready, addresses, strict=True))
 
     def _borrowed(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
+        """Arguments whose weights stay where PyTorch keeps them, as another place of them."""
         number = len(self._known) + 1
         if number == _MOST_PLACES:
             LOG.warning("weights lay in %d places: further ones are copied at each call", number)
         return self._arguments([borrowed_torch(tensor) for tensor in tensors], number)
 
     def _copied(self, tensors: Sequence[Any], in_torch: bool) -> tuple[Any, Any]:
+        """Arguments whose weights are copied into memory of ours."""
         import tvm
 
         if self._own is None:
@@ -95,6 +97,7 @@ class PlacedWeights:
         return self._own
 
     def _arguments(self, weights: Sequence[Any], number: int) -> tuple[Any, Any]:
+        """Arguments of ``main``: weights with the fixed constants, and the place's number."""
         import tvm_ffi
 
         return tvm_ffi.Array([*weights, *self._fixed]), tvm_ffi.Shape([number])

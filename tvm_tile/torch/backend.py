@@ -164,10 +164,12 @@ _NO_DEVICE = "no device is named, and none of its tensors is on a GPU that we kn
 
 @functools.cache
 def _say_once_that_nothing_is_compiled() -> None:
+    """Warn that nothing is compiled for a model on the CPU."""
     LOG.warning(
         'backend="tvm_tile": %s; options={"device": "emulated"} compiles it for tests', _NO_DEVICE
     )
 
 
 def _log(report: GraphReport) -> None:
+    """Log what became of a graph."""
     LOG.info("%s", report.render())

@@ -95,6 +95,7 @@ class IntegerCodes:
         return Rounded(self._codes(groups, scales, zeros), scales, zeros.to(torch.uint8))
 
     def _codes(self, groups: Tensor, scales: Tensor, zeros: Tensor | int) -> Tensor:
+        """The nearest codes to the numbers of groups."""
         steps = (groups.float() / _divisors(scales)).round() + zeros
         return steps.clamp(0, self.most).to(torch.uint8)
 

@@ -138,6 +138,7 @@ class GraphCompiler:
             return dict.fromkeys(part.makers, why.partition("\n")[0])
 
     def _call(self, part: Part, fixed: Mapping[fx.Node, torch.Tensor]) -> AnyCall:
+        """The call of a part, some of whose weights may be compiled in."""
         values = {node: fixed[node] for node in part.inputs if node in fixed}
         others = tuple(node for node in part.inputs if node not in values)
         if not values or not others:
@@ -154,6 +155,7 @@ class GraphCompiler:
             return program_call(part, self._model, {})
 
     def _model(self, program: Any, weights: int) -> CompiledModel:
+        """Compile a program with the options of this backend."""
         return compiling.compile(program, self.device, weights=weights, options=self.options)
 
 
@@ -176,6 +178,7 @@ def _boxed(call: BoxedCall) -> BoxedCall:
 
 
 def _report(kind: GraphKind, found: Cut, calls: dict[Part, AnyCall]) -> GraphReport:
+    """The report of a graph that was cut."""
     parts = tuple(CompiledPart(len(part.makers), call.model) for part, call in calls.items())
     eager = tuple(
         EagerOperator(str(node.target), found.eager[node], code_line(node.stack_trace))

@@ -106,6 +106,7 @@ def freezable(
 
 
 def _is_written(position: int) -> bool:
+    """Whether the graph writes to an input, as far as is known."""
     context = torch._guards.TracingContext.try_get()
     found = None if context is None else context.fw_metadata
     return found is None or found.input_info[position].mutates_data

@@ -79,6 +79,7 @@ def _as_stored(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _permuted(graph: fx.Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node:
+    """A permutation of a node's axes, added to the graph."""
     made = graph.call_function(_PERMUTE, (node, list(order)))
     made.meta["val"] = node.meta["val"].permute(order)
     return made
@@ -90,6 +91,7 @@ def _exported(
     outputs: list[fx.Node],
     held: Mapping[fx.Node, torch.Tensor],
 ) -> ExportedProgram:
+    """A graph as an exported program."""
     weights = [InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(n.name), n.name) for n in held]
     given = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
     signature = ExportGraphSignature(

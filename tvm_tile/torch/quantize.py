@@ -98,6 +98,7 @@ def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -
 
 
 def _codebook(codes: str, group: int, symmetric: bool) -> Codebook:
+    """The codebook of this name, after a check of the options."""
     check_flag("symmetric", symmetric)
     names = sorted({name for name, _ in CODEBOOKS})
     if codes not in names:

@@ -72,6 +72,7 @@ class GraphReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
+        """Lines on a graph: parts that were compiled, and operators that PyTorch runs."""
         total = self.compiled_operators + len(self.eager)
         parts = f"{len(self.parts)} part{'s' * (len(self.parts) != 1)}"
         compiled = f"{self.compiled_operators} of {total} operators compiled"

@@ -62,6 +62,7 @@ class PerSize:
         return call(args)
 
     def _made(self, args: Sequence[Any]) -> BoxedCall:
+        """The call for sizes that are new: compiled, or in PyTorch."""
         if len(self._calls) >= _MOST_SIZES:
             if len(self._calls) == _MOST_SIZES:
                 LOG.warning("%d sizes are compiled: PyTorch runs all further ones", _MOST_SIZES)
@@ -75,10 +76,12 @@ class PerSize:
 
 
 def _key(arg: Any) -> Any:
+    """Key of an argument: a tensor's shape and strides, or the number itself."""
     return (arg.shape, arg.stride()) if isinstance(arg, torch.Tensor) else arg
 
 
 def _is_settled(value: Any) -> bool:
+    """Whether a value's sizes are numbers."""
     if isinstance(value, torch.Tensor):
         return all(isinstance(extent, int) for extent in (*value.shape, *value.stride()))
     return not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
@@ -117,4 +120,5 @@ def _settled(graph_module: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModul
 
 
 def _of(arguments: Any, values: dict[fx.Node, Any]) -> Any:
+    """Arguments with nodes replaced by their values."""
     return map_aggregate(arguments, lambda a: values[a] if isinstance(a, fx.Node) else a)

@@ -47,6 +47,7 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
 
 
 def _operands(node: fx.Node) -> Iterator[torch.Tensor]:
+    """Tensors that a node reads; raises for those that cannot be compiled."""
     for other in node.all_input_nodes:
         value = other.meta.get("val")
         for item in value if isinstance(value, tuple | list) else (value,):

@@ -123,10 +123,12 @@ class Cupti:
 
     @cached_property
     def _hold(self) -> Hold:
+        """The kernel that keeps the GPU waiting."""
         return Hold(self._driver)
 
     @contextmanager
     def _enabled(self) -> Iterator[None]:
+        """Have CUPTI record activities within the context."""
         enabled = []
         self._records = []
         try:

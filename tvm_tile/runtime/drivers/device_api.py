@@ -124,6 +124,7 @@ def install_device_api(name: str, memory: DeviceMemory) -> None:
 
 
 def _inherited_table() -> list[int | None]:
+    """TVM's table of virtual functions, after a check that it is laid out as expected."""
     from tvm.base import _LOADED_LIBS
 
     library = _LOADED_LIBS["tvm_runtime"]
@@ -139,6 +140,7 @@ def _inherited_table() -> list[int | None]:
 
 
 def _unknown(current: str) -> InstallationError:
+    """The error for a TVM whose library is laid out otherwise."""
     return InstallationError(
         "TVM's runtime library must have the DeviceAPI of TVM 0.27",
         current,

@@ -287,11 +287,13 @@ class Hip:
         return handle.value or 0
 
     def _call(self, name: str, *arguments: object) -> None:
+        """Call a function of HIP; raises where it reports an error."""
         code = self._functions[name](*arguments)
         if code:
             raise self._error(name, code)
 
     def _error(self, name: str, code: int, detail: str = "") -> DriverError:
+        """The error for a code that HIP reports."""
         label, text = (
             (getattr(self._library, tell)(code) or b"no text").decode(errors="replace")
             for tell in ("hipGetErrorName", "hipGetErrorString")
@@ -305,6 +307,7 @@ class Hip:
 
 
 def _function(library: ctypes.CDLL, name: str) -> Any:
+    """A function of HIP's library, with its prototype."""
     try:
         function = getattr(library, name)
     except AttributeError as error:

@@ -60,6 +60,7 @@ def _check_architecture(arch: str, gpu: HipProperties) -> None:
 
 @functools.cache
 def _hip_device(hip: Hip) -> HipDevice:
+    """The AMD GPU of this process."""
     # One for the process: TVM never lets go of the memory it was given.
     return HipDevice(hip)
 
@@ -136,6 +137,7 @@ class HipDevice:
         return tuple(self._watched(run, wait) for _ in range(count))
 
     def _watched(self, run: Callable[[], object], wait: Callable[[], None]) -> tuple[Activity, ...]:
+        """Activities of one run, by events around each kernel."""
         hip, stream = self._hip, current_stream(_INDEX)
         marks: list[tuple[str, int, int]] = []
         with ExitStack() as events:

@@ -82,6 +82,7 @@ class Failures(threading.local):
         return self._first is not None
 
     def _take(self) -> BaseException | None:
+        """The first failure that is kept, which is then forgotten."""
         failure, self._first = self._first, None
         return failure
 
@@ -219,6 +220,7 @@ def current_stream(index: int) -> int:
 
 @functools.cache
 def _stream_function(library: Any) -> Any:
+    """TVM's function that tells the current stream."""
     import ctypes
 
     function = library.TVMFFIEnvGetStream

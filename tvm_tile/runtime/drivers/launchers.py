@@ -89,6 +89,8 @@ def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
 
 
 def _launch_by_name(name: str) -> Callable[..., None]:
+    """A function for TVM's host code that launches the kernel of this name."""
+
     # TVM's table must not keep the kernel alive; and host code, which is kept longer than models
     # are, keeps this function: the kernel may be another launcher's by then.
     def call(*arguments: Any) -> None:
@@ -100,6 +102,7 @@ def _launch_by_name(name: str) -> Callable[..., None]:
 
 
 def _forget(name: str) -> None:
+    """Remove a kernel's function once no model has the kernel."""
     import tvm_ffi
 
     with _LOCK:

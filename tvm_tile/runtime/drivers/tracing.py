@@ -46,6 +46,7 @@ class HostClock:
         return tuple(self._watched(run) for _ in range(count))
 
     def _watched(self, run: Callable[[], object]) -> Run:
+        """Activities of one run, by the host's clock around each kernel."""
         activities: list[Activity] = []
         began = time.perf_counter()
 
