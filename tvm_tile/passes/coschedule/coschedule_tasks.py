@@ -277,10 +277,12 @@ class TaskFunctions:
         return sizes if facts is not None and sum(sizes) <= facts.traffic else ()
 
     def _is_known(self, variant: Variant) -> bool:
+        """Whether a schedule's kernel can be rTasks, of types that were measured so."""
         is_task = variant.is_for_loops or variant.scheduled.rule.is_task
         return is_task and has_known_types(variant.scheduled, self._device)
 
     def _find(self, node: TaskNode) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
+        """Ways to run a node's kernel, their choices, and its seconds as a launch of its own."""
         facts = self._facts(node.function)
         variants = tuple(filter(self._is_known, facts.variants)) if facts else ()
         if facts is None or not variants:

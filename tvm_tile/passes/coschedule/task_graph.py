@@ -166,6 +166,7 @@ class BindingReader:
         self.nodes.append(TaskNode(binding, "", (), reads, self.make(binding.var)))
 
     def _kernel(self, binding: Any) -> None:
+        """Read a kernel's call; one that only copies contiguous parts is a view."""
         name, arguments, reads = self._called(binding.value)
         parts = self._slices(name)
         moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
@@ -228,22 +229,26 @@ class BindingReader:
         return known[expr]
 
     def _values(self, variables: Sequence[Any]) -> tuple[int, ...]:
+        """Numbers of the tensors of several variables."""
         return tuple(dict.fromkeys(p.value for v in variables for p in self.of(v)))
 
 
 def _part(argument: Any, offset: int) -> Location | None:
+    """A part of an argument, if it begins where kernels may load vectors."""
     if not isinstance(argument, Location) or (argument.offset + offset) % _ALIGNMENT:
         return None
     return Location(argument.value, argument.offset + offset)
 
 
 def _is_kernel(value: Any) -> bool:
+    """Whether a value is a call of a kernel on variables and constants."""
     if not is_call_tir(value) or len(value.args) != 2:
         return False
     return all(isinstance(field, GenericConst | relax.Var) for field in value.args[1].fields)
 
 
 def _is_reshape(value: Any) -> bool:
+    """Whether a value is a reshape of a variable."""
     is_call = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.reshape")
     return is_call and isinstance(value.args[0], relax.Var)
 
@@ -271,6 +276,7 @@ def contiguous_parts(
 def _copied_part(
     operator: Operator, parts: Mapping[str, tuple[int, int] | None]
 ) -> tuple[int, int] | None:
+    """The contiguous part of an input that an operator copies; ``None`` where it does not."""
     if not operator.is_copy or operator.reduce_axes:
         return None
     (read,), write = operator.reads, operator.write
@@ -286,6 +292,7 @@ def _copied_part(
 
 
 def _walks_forward(access: Access) -> bool:
+    """Whether an access goes forward along all axes."""
     terms = [term for index in access.indices for term in index.terms]
     return access.is_exact and all(coefficient > 0 for _, coefficient in terms)
 

@@ -142,6 +142,7 @@ class _FlowReader(BindingReader):
         return Flow(made, parameters, self._sources(body), tuple(_kinds(body.ty)), self.kinds)
 
     def _act(self, binding: Any) -> None:
+        """Read a binding as an action: a branch, a call, or a kernel."""
         var, value = binding.var, binding.value
         if isinstance(value, relax.Var | relax.Tuple):
             self._name(var, self._sources(value))
@@ -175,6 +176,7 @@ class _FlowReader(BindingReader):
         return source
 
     def _kernel_or_view(self, binding: Any) -> None:
+        """Read a binding as a kernel or a view; raises where it is neither."""
         known = len(self.nodes)
         self.bind(binding)
         for node in self.nodes[known:]:
@@ -184,6 +186,7 @@ class _FlowReader(BindingReader):
             self._actions.append(node)
 
     def _argument(self, argument: Any) -> Source | int:
+        """Where an argument lies, or the number that it is."""
         number = whole_number(argument)
         if number is not None:
             return number

@@ -107,6 +107,7 @@ def _read_turn(
 
 
 def _place(params: Any, value: Any) -> int | None:
+    """Position of a value among parameters; ``None`` where it is none of them."""
     return next((n for n, param in enumerate(params) if value.same_as(param)), None)
 
 

@@ -189,6 +189,7 @@ class Recursion:
         return tuple(items for _, items in sorted(self._items.items()))
 
     def _moving_of(self, function: Any) -> frozenset[int]:
+        """Parameters of a function that are known not to be fixed."""
         return self._moving.get(str(function.name_hint), frozenset())
 
 
@@ -226,10 +227,12 @@ def _read(action: Action) -> set[int]:
 
 
 def _is_own(argument: Source | int, memories: NewMemories) -> bool:
+    """Whether an argument lies in a memory that each call has of its own."""
     return isinstance(argument, Location) and memories.is_own(argument.value)
 
 
 def _all_keys(arguments: Sequence[Source | int]) -> tuple[Hashable, ...]:
+    """Keys of all arguments."""
     return _keys(arguments, ())
 
 

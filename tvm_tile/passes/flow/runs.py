@@ -159,10 +159,12 @@ class RunPlans:
         return total + sum(self._apart(number) for number in outside)
 
     def _apart(self, number: int) -> float:
+        """Seconds of a binding's kernels as launches of their own."""
         nodes = self._flow(FlowRun(number, number + 1)).nodes
         return sum(self.functions.operator(node).alone_seconds for node in nodes)
 
     def _flow(self, run: FlowRun) -> FlowProgram:
+        """The program of a run, read once; raises where it cannot be a kernel."""
         if run not in self._flows:
             try:
                 self._flows[run] = self.read(run)

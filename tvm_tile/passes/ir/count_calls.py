@@ -129,6 +129,7 @@ def turns_of(mod: tvm.IRModule, call: relax.Call) -> int:
 
 
 def _calls(tree: Any) -> list[relax.Call]:
+    """All calls in an expression."""
     found: list[relax.Call] = []
 
     def look(expr: relax.Expr) -> None:

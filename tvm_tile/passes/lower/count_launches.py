@@ -49,6 +49,7 @@ class _Counter:
         return self._of_call(value) if isinstance(value, relax.Call) else Launches(0, 0)
 
     def _of_call(self, call: relax.Call) -> Launches:
+        """Launches of a call: a function's, an external function's, or a graph's."""
         if isinstance(call.op, tvm.ir.GlobalVar):
             return self._of_function(call.op) * max(1, turns_of(self._mod, call))
         if isinstance(call.op, relax.ExternFunc):
@@ -74,6 +75,7 @@ class _Counter:
         return Launches(0, 1, inside, sum(dependent) - first, saved)
 
     def _of_function(self, var: tvm.ir.GlobalVar) -> Launches:
+        """Launches of a function; none for one that calls itself."""
         func, name = self._mod[var], str(var.name_hint)
         if isinstance(func, tirx.PrimFunc):
             return Launches(0 if compat.runs_on_host(func) else self._kernels.get(name, 1), 0)

@@ -39,6 +39,7 @@ class _ResultKeeping(ModuleRewriter):
 
 
 def _is_graph_of_no_results(call: Any) -> bool:
+    """Whether a call runs a captured function without results."""
     if call.op != tvm.ir.Op.get("relax.call_builtin_with_ctx"):
         return False
     is_graph = call.args[0].global_symbol == "vm.builtin.cuda_graph.run_or_capture"

@@ -107,6 +107,7 @@ class _Uses(PyExprVisitor):
 
 
 def _called_by_call_tir_only(mod: tvm.IRModule) -> list[str]:
+    """Names of functions that are called by ``call_tir``, and named nowhere else."""
     uses = _Uses()
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
@@ -165,9 +166,11 @@ def _users(buffer: Any, statements: list[Any]) -> int:
 
 
 def _is_among(node: Any, others: list[Any]) -> bool:
+    """Whether a node is one of several, by identity."""
     return any(node.same_as(other) for other in others)
 
 
 def _tensor_type(buffer: Any, vdevice: Any) -> relax.TensorType:
+    """Type of a buffer as a tensor."""
     shape = [int(extent) for extent in buffer.ty.shape]
     return relax.TensorType(shape, str(buffer.ty.dtype), vdevice)

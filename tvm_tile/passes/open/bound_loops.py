@@ -104,6 +104,8 @@ def _first_rows(param: Any, symbols: Sequence[tirx.Var], most: Point, whole: Poi
 
 
 def _with_masks(body: Any, symbols: Sequence[tirx.Var]) -> Any:
+    """The body with masked blocks."""
+
     def block(block: Any) -> Any:
         return block if str(block.name_hint) == "root" else _masked(block, symbols)
 
@@ -141,6 +143,7 @@ def _masked(block: Any, symbols: Sequence[tirx.Var]) -> Any:
 
 
 def _inside(v: Any) -> Any:
+    """The condition for a variable to be within its extent."""
     return tirx.LT(v.var, v.dom.extent)
 
 

@@ -117,6 +117,7 @@ class ReplayedRefusals(dict[Any, str]):
 
 
 def _next(left: Iterator[Any], kind: str) -> Any:
+    """The next answer, which must be to a question of the same kind."""
     asked, answer = next(left, ("", None))
     if asked != kind:
         raise DynamicShapeError(

@@ -227,6 +227,7 @@ class _Main:
 
 
 def _arguments(value: Any) -> list[Any]:
+    """Arguments of a binding's value; raises for values that are not known."""
     if is_call_tir(value):
         return list(value.args[1].fields)
     if isinstance(value, relax.Tuple):
@@ -246,6 +247,7 @@ def _arguments(value: Any) -> list[Any]:
 
 
 def _outline(value: Any, known: Mapping[Any, int]) -> tuple[Any, ...]:
+    """Form of a value, comparable between modules: its kind, and which values it takes."""
     kind = type(value).__name__
     index = int(value.index) if isinstance(value, relax.TupleGetItem) else 0
     return (kind, index, *(known.get(a, -1) for a in _arguments(value)))
@@ -258,6 +260,7 @@ def _types(types: Mapping[Point, Sequence[Any]], symbols: Sequence[tirx.Var]) ->
 
 
 def _type(types: Mapping[Point, Any], symbols: Sequence[tirx.Var]) -> Any:
+    """The type in variables that has these instances at the points."""
     first = next(iter(types.values()))
     if isinstance(first, relax.TupleType):
         fields = _types({p: ty.fields for p, ty in types.items()}, symbols)
@@ -318,6 +321,7 @@ def _expression(form: Form | _Quotient | float, number: Any, symbols: Sequence[t
 
 
 def _sum_of(form: Form, symbols: Sequence[tirx.Var]) -> Any:
+    """A form's value as an expression of the symbols."""
     total: Any = tirx.IntImm("int64", 0)
     for positions, factor in form.terms:
         term: Any = tirx.IntImm("int64", factor)
@@ -344,10 +348,12 @@ def _check_constants(constants: Mapping[Point, Sequence[Any]]) -> None:
 
 
 def _name(func: tirx.PrimFunc) -> str:
+    """Name of a function for people: those of its blocks."""
     return " ".join(str(block.name_hint) for block in blocks_in(func.body))[:80]
 
 
 def _differs(what: str, point: Point) -> DynamicShapeError:
+    """The error for a model that has other operators at another point."""
     return DynamicShapeError(
         "a model must have the same operators whatever its open extents are",
         f"{what}: at {point} and at another point",

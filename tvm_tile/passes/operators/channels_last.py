@@ -63,6 +63,7 @@ class ChannelsLast:
         return {"relax.nn.conv2d": ["NHWC", "OHWI"]} if self._is_to_change(call) else {}
 
     def _is_to_change(self, call: relax.Call) -> bool:
+        """Whether a convolution's channels are to be last: whole copies of them."""
         channels = self._channels(call)
         return channels is not None and not any(n % _least_channels(call) for n in channels)
 
@@ -88,6 +89,7 @@ class ChannelsLast:
 
 
 def _least_channels(call: relax.Call) -> int:
+    """Channels that 16 bytes hold."""
     return _ALIGNMENT // element_size(str(call.args[1].ty.dtype))
 
 

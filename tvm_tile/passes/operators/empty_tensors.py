@@ -88,6 +88,7 @@ class _Constants(ModuleRewriter):
 
 
 def _without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function without sums over nothing, which leave their start."""
     unused: set[Any] = set()  # loops that ran over what was to be summed
 
     def start(realize: SBlockRealize) -> SBlockRealize:
@@ -108,6 +109,7 @@ def _without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _extent(variable: tirx.IterVar) -> int | None:
+    """Extent of a loop variable, if it is known."""
     extent = variable.dom.extent
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 

@@ -95,6 +95,7 @@ class _TransposedReading(ModuleRewriter):
         return isinstance(weights, ir.Constant) and str(weights.ty.dtype) in self._dtypes_by_depth
 
     def _transposed(self, weights: Any) -> relax.Expr:
+        """The constant with its last two axes exchanged, made once."""
         if weights not in self._turned:
             array = np.swapaxes(weights.value.numpy(), -1, -2)
             dtype = str(weights.ty.dtype)
@@ -140,6 +141,7 @@ class _Readers(PyExprVisitor):
 
 
 def _is_product(call: relax.Call) -> bool:
+    """Whether a call is a product of matrices."""
     is_product = call.op == ir.Op.get("relax.matmul")
     return bool(is_product and min(operand.ty.ndim for operand in call.args) >= _MATRIX)
 
@@ -170,6 +172,7 @@ def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: st
 
 
 def _broadcast(first: Sequence[Any], second: Sequence[Any], from_end: int) -> Any:
+    """Extent of an axis, counted from the end, that both shapes broadcast to."""
     extents = [shape[-from_end] for shape in (first, second) if len(shape) >= from_end]
     return next((extent for extent in extents if not _is_one(extent)), extents[0])
 
@@ -182,4 +185,5 @@ def _within(shape: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
 
 
 def _is_one(extent: Any) -> bool:
+    """Whether an extent is known to be 1."""
     return isinstance(extent, tvm.tirx.IntImm) and int(extent) == 1

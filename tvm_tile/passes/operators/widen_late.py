@@ -69,5 +69,6 @@ class _LateWidening(ModuleRewriter):
 
 
 def _is_call(value: Any, *names: str) -> bool:
+    """Whether a value is a call of one of these operators."""
     known = {f"relax.{name}" for name in names}
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in known

@@ -62,6 +62,7 @@ class FirstChoices:
         return self._device
 
     def _scheduled(self, func: tirx.PrimFunc, rules: Rules) -> Scheduled | None:
+        """The first choice of the rules for a function."""
         graph = None if find_obstacle(func) else extract(func)
         found = candidates(Task(func, graph, self._device), 1, rules) if graph else ()
         return found[0] if found else None

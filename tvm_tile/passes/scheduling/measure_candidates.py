@@ -97,6 +97,7 @@ class MeasureCandidates:
         return [(r, symbol, p) for r, (symbol, p) in named if isinstance(p, Program)]
 
     def _require_device(self) -> None:
+        """Refuse to measure where the GPU is not present."""
         arch = str(dict(self._device.target).get("arch", ""))
         try:
             find_runtime_device(self._device.kernel_language, arch, self._device.name)

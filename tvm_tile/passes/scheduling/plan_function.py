@@ -158,6 +158,7 @@ class PlanFunction:
         return Planned(func, report, all(lasting))
 
     def _planned(self, request: Request, extents: tuple[tuple[Any, ...], ...]) -> Planned:
+        """The plan of a function: by a rule, by TVM's schedules, or by its statements."""
         func = request.func
         obstacle = find_obstacle(func)
         graph = None if obstacle else extract(func)
@@ -242,10 +243,12 @@ def _bytes_of_parameters(func: tirx.PrimFunc) -> float:
 
 
 def _traffic(graph: TileGraph | None) -> float:
+    """Bytes that a function moves at least; 0 where its loops are not known."""
     return float(graph.traffic) if graph else 0.0
 
 
 def _written(graph: TileGraph | None) -> float:
+    """Bytes that a function writes at least; 0 where its loops are not known."""
     return float(graph.written) if graph else 0.0
 
 

@@ -154,6 +154,7 @@ class Predicted:
         return known
 
     def _times(self, at: OpenPlan, rule: str) -> dict[str, float]:
+        """Predicted seconds of a rule's tiles at a plan's bound, by the tiles' texts."""
         key = at.bound, rule
         if key not in self.known:
             self.known[key] = predicted_of(at.task(self.device), rule)

@@ -57,6 +57,7 @@ class StoredPlans:
 
 
 def _pack(planned: Planned) -> bytes:
+    """A plan as bytes for the store."""
     content = {"report": asdict(planned.report), "func": str(tvm.ir.save_json(planned.func))}
     return json.dumps(content).encode()
 

@@ -83,6 +83,7 @@ class _Touched:
             self.candidates -= self._of(var)
 
     def _read(self, var: Any, value: Any) -> None:
+        """Follow which inputs and outputs a binding's kernel touches."""
         if is_call_tir(value):
             written = self._written.get(var, set())
             self.kernels.append(written.union(*map(self._of, value.args[1].fields)))
@@ -103,6 +104,7 @@ class _Touched:
         self.kernels.append(set().union(*map(self._of, call.args[1].fields)))
 
     def _of(self, value: Any) -> set[int]:
+        """Inputs and outputs whose memory a value may share."""
         return self._roots.get(value, set()) if isinstance(value, relax.Var) else set()
 
 
@@ -159,4 +161,5 @@ def _copy(mod: tvm.IRModule, var: Any) -> relax.Call:
 
 
 def _is_among(var: Any, others: list[Any]) -> bool:
+    """Whether a variable is one of several, by identity."""
     return any(var.same_as(other) for other in others)

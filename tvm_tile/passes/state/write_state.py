@@ -135,6 +135,7 @@ def _is_plain(ty: Any) -> bool:
 
 
 def _is_branch(value: Any) -> bool:
+    """Whether a value is an If."""
     return isinstance(value, relax.If)
 
 
@@ -144,6 +145,7 @@ def _returning(main: relax.Function, state: Sequence[int]) -> relax.Function:
 
 
 def _with_main(mod: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
+    """The module with another ``main``."""
     mod[mod.get_global_var(_MAIN)] = main
     return mod
 

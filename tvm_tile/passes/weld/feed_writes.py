@@ -104,6 +104,7 @@ class _Fed:
         return with_outputs(joined)
 
     def _binding(self, binding: Any) -> Any:
+        """A call that writes in place, joined with what makes its operand if that pays."""
         call = binding.value
         if not is_in_place(call) or len(call.ty_args) != 1 or len(call.attrs.inplace_indices) != 1:
             return binding

@@ -258,6 +258,7 @@ def is_plain_call(value: Any) -> bool:
 
 
 def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
+    """Functions that made some arguments, each once."""
     return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
 
 
@@ -286,6 +287,7 @@ def _is_of_few(operator: Operator) -> bool:
 
 
 def _is_reshape(func: Any) -> bool:
+    """Whether a function only reshapes."""
     return isinstance(func, tirx.PrimFunc) and bool(relax.analysis.has_reshape_pattern(func))
 
 
@@ -298,6 +300,7 @@ def _moves(operator: Operator) -> bool:
 
 
 def _calls(members: Sequence[_TirCall]) -> list[tuple[Any, Any]]:
+    """Variables and calls of a group."""
     return [(site.var, site.call) for site in members]
 
 

@@ -84,6 +84,7 @@ class _OneGate:
         return together.seconds < apart + parts * self._device.launch_latency
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        """A block with each group of products as one call."""
         statements = read_statements(block)
         nodes = [GateNode(statement.role, statement.operands) for statement in statements]
         calls: dict[tuple[int, ...], list[relax.Binding]] = {}
@@ -174,6 +175,7 @@ class _Wired:
         return self._places[key]
 
     def _transposed(self, weights: Any) -> Any:
+        """The weights transposed, made once."""
         if weights not in self._turned:
             array = np.ascontiguousarray(weights.value.numpy().T)
             self._turned[weights] = relax.const(array, str(weights.ty.dtype))
@@ -220,6 +222,7 @@ def _key(value: Any, statement: Statement) -> Any:
 
 
 def _by_rows(dtype: str) -> Any:
+    """A function that writes the product with weights stored by rows."""
     return lambda x, w: product_of(x, w, [False, True], dtype)
 
 

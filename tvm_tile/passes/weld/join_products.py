@@ -90,6 +90,7 @@ class _Joiner:
         return mod if changed is None else changed
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        """A block with products of one value joined where that pays."""
         bindings, graph = list(block.bindings), _Dataflow(block)
         is_joined = False
         for products in parallel_products(block, self._mod):
@@ -126,6 +127,7 @@ class _Joiner:
         return compare(names, self._apart[part.key], together, weights)
 
     def _predicted(self, bindings: Sequence[Any], outputs: Sequence[Any]) -> Cost | None:
+        """Predicted cost of bindings as a module."""
         return self._cost(self._module(_function(bindings, outputs)))
 
     def _module(self, main: relax.Function) -> tvm.IRModule:
@@ -204,6 +206,7 @@ class _Joiner:
         return self._weights[parts]
 
     def _bound(self, var: Any, value: Any) -> relax.VarBinding:
+        """A binding of a value, to a new variable if there is none."""
         value = self._builder.normalize(value)
         return relax.VarBinding(relax.DataflowVar("y", value.ty) if var is None else var, value)
 

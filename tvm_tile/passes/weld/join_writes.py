@@ -151,4 +151,5 @@ def _written(call: relax.Call) -> Any:
 
 
 def _is_one_of(value: Any, values: Sequence[Any]) -> bool:
+    """Whether a value is one of several, by identity."""
     return any(value.same_as(known) for known in values)

@@ -180,6 +180,7 @@ class _Layouts(ModuleRewriter):
         return warm_seconds(kernel.rule.name, kernel.seconds, self._device)
 
     def _transposed(self, weights: Any, reader: _Faster) -> relax.Expr:
+        """The weights transposed, made once, and told to the report."""
         if weights not in self._turned:
             array = np.ascontiguousarray(weights.value.numpy().T)
             self._turned[weights] = relax.const(array, str(weights.ty.dtype))

@@ -181,4 +181,5 @@ def is_static(ty: Any) -> bool:
 
 
 def _is_call(value: Any, *names: str) -> bool:
+    """Whether a value is a call of one of these operators."""
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in names

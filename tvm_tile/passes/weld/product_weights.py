@@ -100,6 +100,7 @@ class DecodedMatrix:
 
     @property
     def _table(self) -> Any:
+        """The table that the codes number, if there is one."""
         has_table = isinstance(self.format.code, Entries)
         return self.constants[1].value.numpy() if has_table else None
 
