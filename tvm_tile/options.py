@@ -214,6 +214,7 @@ def with_options(device: Device, options: Options) -> Device:
 
 
 def _check_measurable(device: Device) -> None:
+    """Refuse to measure candidates on the emulated device."""
     if device.is_emulated:
         raise DeviceAbsentError(
             "candidates are measured on a GPU, which must be present",

@@ -232,6 +232,7 @@ def _lower(
     options: Options,
     passing: Sequence[tvm.transform.Pass] = (),
 ) -> tvm.IRModule:
+    """The module in terms of the virtual machine, with CUDA graphs where they are wanted."""
     config = {"relax.backend.use_cuda_graph": captures(device, options)}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
         return run_passes(lowering_passes(device, passing), mod)

@@ -182,6 +182,7 @@ def _unbound(func: Any) -> Any:
 
 
 def _checked(device: Device) -> Device:
+    """The device, which must be an NVIDIA GPU."""
     if device.kernel_language != _LANGUAGE:
         raise BuildError(
             'the TIR pipeline "tvm_tile" builds for NVIDIA GPUs',
@@ -192,6 +193,7 @@ def _checked(device: Device) -> Device:
 
 
 def _check_schedule(name: str, func: Any) -> None:
+    """Refuse a function that was made for TVM's own TIR pipeline."""
     if is_for_tvm(func):
         raise BuildError(
             'the TIR pipeline "tvm_tile" makes numbers come out as written by itself',
