@@ -193,6 +193,7 @@ def _cpu() -> Any:
 
 class _TorchKind:
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
+        """The tensor's dtype, by the name that TVM and PyTorch share, and its shape."""
         return str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
     def obstacle(self, value: Any) -> str:
