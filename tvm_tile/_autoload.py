@@ -1,4 +1,4 @@
-"""What TVM calls at the end of ``import tvm``, through the entry-point group ``tvm.backends``.
+"""Entry point that TVM calls at the end of ``import tvm``, in the group ``tvm.backends``.
 
 Afterwards ``tvm.compile(mod, target, relax_pipeline="tvm_tile")`` works without importing
 this package. Nothing but factories is registered here: pipelines are imported when
@@ -31,24 +31,28 @@ def register() -> None:
 
 
 def _blocks_pipeline() -> Any:
+    """The Relax pipeline ``"tvm_tile"``, imported when it is first named."""
     from tvm_tile.plug_in import blocks_pipeline
 
     return blocks_pipeline()
 
 
 def _full_pipeline() -> Any:
+    """The Relax pipeline ``"tvm_tile_full"``, imported when it is first named."""
     from tvm_tile.plug_in import full_pipeline
 
     return full_pipeline()
 
 
 def _tir_pipeline() -> Any:
+    """The TIR pipeline ``"tvm_tile"``, imported when it is first named."""
     from tvm_tile.plug_in import tir_pipeline
 
     return tir_pipeline()
 
 
 def _require_ended(*arguments: Any) -> Any:
+    """Check that a kernel came to its end; its errors pass through TVM."""
     from tvm_tile.registered.errors import let_errors_through
     from tvm_tile.runtime.ended import require_ended
 

@@ -43,7 +43,7 @@ class LoweredKernel:
         module: a TVM IRModule with the kernel and the device functions that it calls.
         target: the TVM target it was lowered for.
         arg_types: ``"handle"``, ``"tensormap"`` or a scalar dtype, one an argument.
-        launch_params: what follows the arguments in a launch, such as ``"blockIdx.x"``.
+        launch_params: tags of the launch parameters behind the arguments, such as ``"blockIdx.x"``.
         alone: positions of pointers whose memory the kernel reaches through no other, where this is
             not so of all.
     """
@@ -143,7 +143,7 @@ def lower_by(mod: Any, target: Any, passes: Sequence[Any], dialect: str) -> Lowe
 
     Args:
         mod: a TVM IRModule that holds it.
-        target: from :func:`make_target`.
+        target: the TVM target, as made by :func:`make_target`.
         passes: TVM passes, from blocks or the thread-level dialect to packed functions.
         dialect: the pipeline of TVM's that finishes them: ``default`` or ``tirx``.
 
@@ -287,7 +287,7 @@ def generate_vm(mod: Any, write: Callable[[Any], None]) -> tuple[bytes, Any]:
 
     Args:
         mod: a Relax module after all Relax passes, calls lowered to the VM's.
-        write: is given TVM's ``ExecBuilder`` first, for functions that it writes itself.
+        write: called with TVM's ``ExecBuilder`` first, for functions that it writes itself.
 
     Returns:
         The bytes of TVM's VMExecutable, constants inside, and an IRModule with the

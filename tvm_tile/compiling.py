@@ -109,7 +109,7 @@ def compile(
         example_inputs: arguments of ``forward``, in order or by name, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
-        weights: how many last inputs CUDA graphs read where they lie, if PyTorch's; 0 by default.
+        weights: number of last inputs that CUDA graphs read in place, if PyTorch's; 0 by default.
         options: how to compile; by default ``Options()``, whose fields give their defaults.
         progress: called after every compiled kernel with (name, done, total), if not ``None``.
 
@@ -150,9 +150,9 @@ class _Compiler:
     Attributes:
         record: the device, as the options want it seen.
         options: how.
-        progress: as of :func:`compile`.
-        pool: of their constants.
-        held: what they will have on the device.
+        progress: called as that of :func:`compile`.
+        pool: constants that the models share.
+        held: state and constants that the models will share on the device.
     """
 
     record: Device
@@ -354,8 +354,7 @@ def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
 
 
 def _known(lowered: Lowered, device: Device, builder: Builder, options: Options) -> Coscheduling:
-    """What is known in the end: whose values kernels compute, what they take of a multiprocessor,
-    and launches of a run."""
+    """Facts known at the end: names of kernels' values, kernels' resources, launches of a run."""
     done = lowered.done
     known = with_resources(done.kernels, builder.resources(done.mod), device)
     names = names_by_function(done.mod)

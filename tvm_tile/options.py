@@ -1,4 +1,4 @@
-"""How to compile: the options of :func:`tvm_tile.compile`."""
+"""Options of :func:`tvm_tile.compile`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Options:
         cuda_graph: capture launches into CUDA graphs where the device can replay them; the default.
         parallel_builds: kernels compiled at once, at least 1; ``None``, the default: one a
             processor.
-        topk: 1 by default; above 1, the model's so many best schedules of each kernel are built and
-            run, and the fastest is kept: the GPU must be present, and the emulated device, whose
-            times say nothing about it, is refused. 0 and 1 take the model's first choice and touch
-            no GPU.
+        topk: number of schedules of each kernel, the best by predicted time, that are built and run
+            to keep the fastest, 1 by default. Above 1 the GPU must be present, and the emulated
+            device is refused, as its times say nothing about a GPU. With 0 and 1 the schedule with
+            the least predicted time is taken, and no GPU is touched.
         exclusive: held (``with exclusive:``) while a kernel's schedules are timed; by default a
             lock among this user's processes on this machine.
         tf32: False by default; True lets tensor cores multiply float32 operands, of which they read
@@ -49,42 +49,43 @@ class Options:
             and 8 bits themselves where that is predicted to be faster; ahead of all others a kernel
             of its own decodes the matrix in each call, which saves memory and costs time. False
             folds them to floating-point numbers. ``explain()`` tells of each.
-        weld: True, the default, joins what TVM's own fusion leaves apart: reductions with what
-            feeds and follows them, products with what takes their values. False keeps the groups of
-            one stock FuseOps, which shows what joining is worth; all else is the same.
+        weld: True, the default, joins functions that TVM's own fusion leaves apart: reductions with
+            the operators ahead of them and behind them, products with the readers of their values.
+            False keeps the groups of one stock FuseOps, which shows how much joining gains; all
+            else is the same.
         coschedule: True, the default, puts kernels that are too small to fill the device into
             persistent kernels (Rammer) where the model predicts less time; the report has their
             plans. On CUDA devices only. All blocks of a persistent kernel are resident at once, so
             that it runs beside no other cooperative kernel. False launches each kernel by itself,
-            which shows what co-scheduling is worth; all else is the same.
-        control: where loops run whose iterations are kernels only. ``"host"``, the default: on the
-            host, which launches each kernel of each iteration, and reads each condition back.
+            which shows how much co-scheduling gains; all else is the same.
+        control: the place of loops whose iterations are kernels only. ``"host"``, the default: on
+            the host, which launches each kernel of each iteration, and reads each condition back.
             ``"kernel"``: loops, branches and functions that call themselves in persistent kernels
             (Cocktailer), where all that they hold can be part of one: CUDA devices, known shapes;
-            of what stays on the host the report says why. ``"auto"``: in a kernel where the model
-            predicts less time than the host takes, as calibrated (``device/times.py``,
+            of loops that stay on the host the report says why. ``"auto"``: in a kernel where the
+            model predicts less time than the host takes, as calibrated (``device/times.py``,
             HostFlowTimes).
-        most_iterations: iterations of a loop inside a kernel that data end, each time that it is
-            entered; 4,000,000 by default. One more, and the kernel ends; the call raises a
-            BoundError, and the next one runs as if nothing had been. To know that, the host waits
-            for a kernel with such a loop, or with a function that calls itself.
-        most_depth: calls of such functions within one another, at most; 256 by default. The kernel
-            has memory for so many.
+        most_iterations: the most iterations of a loop inside a kernel that only its data end, each
+            time that it is entered; 4,000,000 by default. With one more the kernel ends and the
+            call raises a BoundError; the next call runs as usual. To find that out, the host waits
+            for each kernel with such a loop, or with a function that calls itself.
+        most_depth: the most calls of such functions within one another, for which the kernel has
+            memory; 256 by default.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
-            9.0 on). ``"auto"``, the default: where the model predicts less time, which takes
-            numbers that ``tvm-tile calibrate`` measures; a record without them, as those that are
-            built in are, has it off. True: each kernel that can, whose device must have it. False:
-            none.
-        max_loss: by how much a kernel of open extents may be predicted to take longer than with the
-            best tile, at any of the extents that tiles are asked for, as a share of the best one's
-            time, at least 0; 0.02, a fiftieth, by default. Less of it takes more tiles, of which a
-            call takes one; 0 takes the best of each. It says nothing of kernels whose extents are
-            known.
-        cache: where schedules and machine code are kept for the next compilation, which then
-            neither ranks, measures nor compiles what it finds there: a folder; True, the default,
-            for that of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
-            False for nowhere.
+            9.0 on). ``"auto"``, the default: kernels for which less time is predicted, by numbers
+            that ``tvm-tile calibrate`` measures; the records that are built in have none of these
+            numbers, and then no kernel starts early. True: each kernel that can, on devices that
+            support it. False: none.
+        max_loss: the largest share of time, at least 0, that a kernel of open extents may be
+            predicted to lose against the best tile for any of the extents that tiles are ranked
+            for; 0.02, a fiftieth, by default. A smaller share needs more tiles, one of which runs
+            in each call; 0 takes the best tile of each extent. Kernels whose extents are known are
+            not affected.
+        cache: the place of schedules and machine code for the next compilation, which then neither
+            ranks, measures nor compiles what it finds there: a folder; True, the default, for that
+            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder; False
+            for none.
         cache_bytes: bytes that the cache may grow to, 1 GiB by default; what was not used for
             longest goes first.
         verify: False by default; True runs each kernel, once it is built, on random inputs next to
@@ -149,7 +150,7 @@ class Options:
 
     @property
     def bounds(self) -> Bounds:
-        """Where kernels with loops and recursion give up."""
+        """Bounds at which kernels with loops and recursion give up."""
         return Bounds(self.most_iterations, self.most_depth)
 
     def told(self) -> tuple[str, ...]:
@@ -163,7 +164,7 @@ class Options:
         """Refuse what a device does not have.
 
         Raises:
-            OptionError: it has no dependent launches, which were asked for.
+            OptionError: the device has no dependent launches, which were asked for.
         """
         if self.dependent_launches is True and not device.supports_dependent_launches:
             raise OptionError(
@@ -173,7 +174,7 @@ class Options:
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """What compiles less well than it could: as asked, or as something was not measured."""
+        """Sentences on options and lacking measurements that may make the model slower."""
         if not self.weld:
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:
@@ -213,6 +214,7 @@ def with_options(device: Device, options: Options) -> Device:
 
 
 def _check_measurable(device: Device) -> None:
+    """Refuse to measure candidates on the emulated device."""
     if device.is_emulated:
         raise DeviceAbsentError(
             "candidates are measured on a GPU, which must be present",

@@ -51,11 +51,12 @@ class Lowered:
     """A module behind all stages of Relax.
 
     Attributes:
-        mod: its functions are scheduled, its calls and memory those of TVM's virtual machine.
+        mod: module whose functions are scheduled, and whose calls and memory are those of TVM's
+            virtual machine.
         fused: the model as it was fused the last time, and what was decided then.
         parts: the module before and after it was scheduled, and the reports of its kernels.
-        done: what co-scheduling has made of these.
-        measure: has measured candidates, if the options ask for that.
+        done: results of co-scheduling, the persistent kernels of the module.
+        measure: the pass that has measured candidates, if the options ask for that.
     """
 
     mod: tvm.IRModule
@@ -84,16 +85,16 @@ def lower(
         mod: a model in Relax, prepared as front doors do.
         record: the device that it is compiled for.
         options: how.
-        builder: builds for this device; asked which kernels do not build.
-        store: where plans are kept.
-        watch: is told when the operators are fused.
-        passing: as of :func:`lowering_passes`.
-        state: as of :func:`~tvm_tile.stages.fusing.fuse`.
+        builder: builder for this device; asked which kernels do not build.
+        store: store of plans, for reading and writing.
+        watch: called when the operators are fused.
+        passing: passes behind which ``main`` is called in another way; see :func:`lowering_passes`.
+        state: state of the model; see :func:`~tvm_tile.stages.fusing.fuse`.
         as_stored: whether weights are read as they are stored, since others read them, too.
         opening: the model at any of its extents, if these are open; ``mod`` is it at the greatest.
 
     Raises:
-        DynamicShapeError: it is not the same model at all of them.
+        DynamicShapeError: the model is not the same at all extents.
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
         UnsupportedOperatorError: TVM cannot write an operator's loops.
         VerificationError: with ``verify``: no schedule of a function is right.
@@ -212,7 +213,7 @@ def _schedule_what_builds(
 
 
 def _contents(mod: tvm.IRModule) -> dict[str, Any]:
-    """What the functions of a module are known by when it is fused again and names change."""
+    """Keys by which the functions of a module are known when it is fused again and names change."""
     return {
         str(var.name_hint): content_of(func)
         for var, func in mod.functions_items()
@@ -231,6 +232,7 @@ def _lower(
     options: Options,
     passing: Sequence[tvm.transform.Pass] = (),
 ) -> tvm.IRModule:
+    """The module in terms of the virtual machine, with CUDA graphs where they are wanted."""
     config = {"relax.backend.use_cuda_graph": captures(device, options)}
     with compat.make_target(device), tvm.transform.PassContext(config=config):
         return run_passes(lowering_passes(device, passing), mod)

@@ -71,10 +71,10 @@ def full_pipeline(
     Every other raises a BuildError that names this one.
 
     Args:
-        device: as of :func:`tvm_tile.compile`; by default the one that the current target
+        device: a device as in :func:`tvm_tile.compile`; by default the one that the current target
             describes, which for an architecture that several records have is the GPU that is
             present, or else the first of them.
-        options: as of :func:`tvm_tile.compile`.
+        options: options as in :func:`tvm_tile.compile`.
 
     Raises:
         Exception: the pass raises what :func:`tvm_tile.compile` does.
@@ -182,6 +182,7 @@ def _unbound(func: Any) -> Any:
 
 
 def _checked(device: Device) -> Device:
+    """The device, which must be an NVIDIA GPU."""
     if device.kernel_language != _LANGUAGE:
         raise BuildError(
             'the TIR pipeline "tvm_tile" builds for NVIDIA GPUs',
@@ -192,6 +193,7 @@ def _checked(device: Device) -> Device:
 
 
 def _check_schedule(name: str, func: Any) -> None:
+    """Refuse a function that was made for TVM's own TIR pipeline."""
     if is_for_tvm(func):
         raise BuildError(
             'the TIR pipeline "tvm_tile" makes numbers come out as written by itself',

@@ -37,6 +37,7 @@ def find_copied_outputs(mod: Any, entry: str = "main") -> tuple[int, ...]:
 
 
 def _bound_values(body: Any) -> dict[Any, Any]:
+    """Values that a body's variables are bound to."""
     from tvm import relax
 
     return {
@@ -48,6 +49,7 @@ def _bound_values(body: Any) -> dict[Any, Any]:
 
 
 def _follow(value: Any, values: dict[Any, Any]) -> Any:
+    """The value behind a chain of variables."""
     from tvm import relax
 
     while isinstance(value, relax.Var) and value in values:
@@ -56,6 +58,7 @@ def _follow(value: Any, values: dict[Any, Any]) -> Any:
 
 
 def _is_own(value: Any) -> bool:
+    """Whether a value is a tensor that the function allocates."""
     from tvm import relax
     from tvm.ir import Op
 

@@ -1,4 +1,4 @@
-"""What becomes of one function: host code and kernels."""
+"""One built function: its host code and its kernels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tvm_tile.errors import BuildError
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What the compiler of a kernel may round otherwise than it is written.
+    """Roundings in which a kernel's compiler may differ from the kernel's text.
 
     Attributes:
         contract: products may be fused into sums.
-        exact_quotients: those of float32 must be rounded correctly.
+        exact_quotients: whether quotients of float32 must be rounded correctly.
     """
 
     contract: bool
@@ -32,7 +32,8 @@ class Built:
         host: its host code, a TVM IRModule of packed functions that launch the kernels.
         kernels: its kernels.
         roundings: how each of them was compiled.
-        spare: how many kernels, the last ones, a call at the greatest extents does not launch.
+        spare: number of kernels, the last ones, that a call at the greatest extents does not
+            launch.
     """
 
     host: Any
@@ -52,9 +53,9 @@ def combined(
     """A function of several schedules, of which the host takes one.
 
     Args:
-        name: of the function.
+        name: name of the function.
         func: the function.
-        names: of its own schedule, and of its alternatives.
+        names: names of its own schedule and of its alternatives.
         parts: these, built in the same order.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What machine code for AMD's GPUs, an ELF file, says of its only kernel (HSA metadata)."""
+"""Facts that machine code for AMD's GPUs, an ELF file, holds of its only kernel (HSA metadata)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def resources_of(binary: bytes) -> Resources:
 
 
 def _metadata(elf: bytes) -> bytes:
+    """The note with the metadata of a code object."""
     for section in sections_of(elf):
         at, end = section.offset, section.offset + section.length
         while section.kind == _NOTES and at < end:

@@ -41,6 +41,7 @@ class ConstantPool:
         return known
 
     def _known(self, shape: tuple[int, ...], dtype: str, data: memoryview) -> Constant:
+        """The constant with this content, which exists once in the pool."""
         made = Constant(shape, dtype, data, zlib.crc32(data))
         alike = self._by_content.setdefault((shape, dtype, made.checksum), [])
         for other in alike:
@@ -54,7 +55,7 @@ class TakenConstants:
     """The constants that one program takes, in their order.
 
     Args:
-        pool: of all programs that are compiled with it.
+        pool: constants of all programs that are compiled with it.
     """
 
     def __init__(self, pool: ConstantPool) -> None:
@@ -62,7 +63,7 @@ class TakenConstants:
         self._positions: dict[Constant, int] = {}
 
     def position(self, tensor: Any) -> int:
-        """Where the program finds a tensor among its constants."""
+        """Position of a tensor among the program's constants."""
         constant = self._pool.constant_of(tensor)
         return self._positions.setdefault(constant, len(self._positions))
 
@@ -88,6 +89,7 @@ def inline_bytes(mod: tvm.IRModule) -> int:
 
 
 def _size(tensor: Any) -> int:
+    """Bytes of a tensor."""
     return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
 
 

@@ -1,4 +1,4 @@
-"""What machine code for NVIDIA's GPUs, an ELF file, says of its only kernel."""
+"""Facts that machine code for NVIDIA's GPUs, an ELF file, holds of its only kernel."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _with_extrema(source: str) -> str:
 
 
 def compiler_for(arch: str) -> str:
-    """What :func:`compile_cuda` would use for an architecture, with its version."""
+    """Name and version of the compiler that :func:`compile_cuda` would use for an architecture."""
     if _digits(arch) in nvrtc_architectures():
         return f"nvrtc {importlib.metadata.version('nvidia-cuda-nvrtc')}"
     nvcc = shutil.which("nvcc")
@@ -146,6 +146,7 @@ def compiler_for(arch: str) -> str:
 
 @functools.cache
 def _nvcc_version(nvcc: str) -> str:
+    """Version of nvcc, as it prints it."""
     done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
     return done.stdout
 
@@ -168,11 +169,13 @@ def _check_static_shared_memory(source: str) -> None:
 
 
 def _too_new(arch: str, found: str) -> CompilerNotFoundError:
+    """The error for an architecture that no compiler here knows."""
     remedy = "put an nvcc on PATH that still knows this GPU: CUDA 12 for sm_70"
     return CompilerNotFoundError(f"a CUDA compiler that makes code for {arch}", found, remedy)
 
 
 def _digits(arch: str) -> int:
+    """Number in an architecture's name."""
     return int(arch.removeprefix("sm_").rstrip("af"))
 
 
@@ -193,6 +196,7 @@ def nvrtc_architectures() -> tuple[int, ...]:
 
 @functools.cache
 def _include_folders() -> tuple[str, ...]:
+    """Folders of CUDA's headers that pip has installed."""
     from cuda.pathfinder import find_nvidia_header_directory
 
     folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
@@ -200,6 +204,7 @@ def _include_folders() -> tuple[str, ...]:
 
 
 def _compile_with_nvrtc(source: str, arch: str, options: tuple[str, ...]) -> bytes:
+    """Compile a text with NVRTC, with the real standard headers only if needed."""
     cubin, log = _run_nvrtc(source, arch, options, _LEAN_HEADERS)
     if cubin is None:
         # Other headers may need the real libcu++: read it, slowly.
@@ -248,6 +253,7 @@ def _nvrtc(answer: tuple[Any, ...]) -> Any:
 
 
 def _compile_with_nvcc(nvcc: str, source: str, arch: str, options: tuple[str, ...]) -> bytes:
+    """Compile a text with nvcc."""
     with scratch_folder() as folder:
         text, cubin = folder / "kernel.cu", folder / "kernel.cubin"
         text.write_text(source)

@@ -75,7 +75,7 @@ def mark(func: Any, dependence: Dependence, constants: Mapping[str, int]) -> Any
 
 
 def step_seconds(func: Any) -> float:
-    """What :func:`mark` was told that a call behind another kernel gains; zero for others."""
+    """Seconds that a call behind another kernel gains, as told to :func:`mark`; else zero."""
     told = (func.attrs or {}).get(_MARK)
     return 0.0 if told is None else float(told[_SECONDS])
 
@@ -165,10 +165,12 @@ def _only_written(body: Any) -> Callable[[Any], bool]:
 
 
 def _symbol(func: Any) -> str:
+    """Symbol of a function."""
     return str((func.attrs or {}).get("global_symbol"))
 
 
 def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
+    """A module with other functions and the attributes of a kernel's module."""
     import tvm
 
     return tvm.IRModule(functions, attrs=kernel.module.attrs)
@@ -177,6 +179,7 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
 def _waiting(
     kernel: Any, arg_types: Sequence[str], constants: Mapping[str, tuple[int, int]]
 ) -> Any:
+    """The kernel with its prefetches and the wait ahead of all that it does."""
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 

@@ -25,7 +25,7 @@ _VALUE = 15  # of an argument, as tvm_struct_get counts its fields
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which schedule of a function takes some extents.
+    """Extents that one schedule of a function takes.
 
     Attributes:
         bound: the greatest values that it is for, of the function's scalars, in order.
@@ -42,7 +42,7 @@ def with_schedules(func: Any, others: Sequence[Any], branches: Sequence[Version]
     Args:
         func: the function; its schedule takes what no branch does.
         others: the further ones, from number 1 on.
-        branches: of these the first whose bound holds is taken.
+        branches: further schedules, of which the first whose bound holds is taken.
     """
     if not branches:
         return func
@@ -57,7 +57,7 @@ def schedules_of(func: Any) -> tuple[Any, ...]:
 
 
 def branches_of(func: Any) -> tuple[Version, ...]:
-    """Which extents its further schedules take."""
+    """Extents that each further schedule of a function takes."""
     told = (func.attrs or {}).get(_ATTRIBUTE, ((), ()))
     return tuple(Version(tuple(map(int, bound)), int(number)) for bound, number in told[1])
 
@@ -77,9 +77,9 @@ def dispatcher(name: str, func: Any, names: Sequence[str], hosts: Sequence[Any])
     """The host's code of a function of several schedules, as an IRModule.
 
     Args:
-        name: of the function.
+        name: name of the function.
         func: the function: says which extents its schedules take.
-        names: of its schedules.
+        names: names of its schedules.
         hosts: the host's code of each, IRModules of packed functions.
     """
     import tvm

@@ -11,7 +11,7 @@ _HEADER = struct.Struct("<IIQQQQ")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where a section lies in its file, in bytes; ``name`` is its place among the names."""
+    """Place of a section in its file, in bytes; ``name`` is its place among the names."""
 
     name: int
     kind: int
@@ -25,6 +25,7 @@ def sections_of(elf: bytes) -> tuple[Section, ...]:
 
 
 def _sections(elf: bytes) -> Iterator[Section]:
+    """All sections of an ELF file."""
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     size, count = struct.unpack_from("<HH", elf, 0x3A)
     for number in range(count):

@@ -53,7 +53,7 @@ def compile_hip(
         contract: whether products may be fused into sums.
         exact_quotients: whether those of float32 must be rounded correctly, not only to within
             three units in the last place.
-        store: keeps the library of mathematics from one process to the next.
+        store: store that keeps the library of mathematics from one process to the next.
 
     Returns:
         The bytes of the code object, an ELF file.
@@ -87,6 +87,7 @@ def _assemble(
     exact_quotients: bool,
     store: Store | None,
 ) -> Path:
+    """Compile HIP text to an assembled file."""
     options = [
         f"--offload-arch={arch}",
         # Not "fast", by which the library's compensated sums would be fused as well.
@@ -112,7 +113,9 @@ def hip_text(source: str) -> str:
 
 
 def hip_compiler() -> str:
-    """What :func:`compile_hip` uses, with its version; ``"none"`` where it is not installed."""
+    """Name and version of the compiler of :func:`compile_hip`; ``"none"`` where it is not
+    installed.
+    """
     if zig_version() == "none":
         return "none"
     preludes = hashlib.sha256(b"".join(prelude.read_bytes() for prelude in _PRELUDES))

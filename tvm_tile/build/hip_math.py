@@ -58,7 +58,8 @@ def math_library(store: Store | None) -> bytes:
     """The library, for whatever processor.
 
     Args:
-        store: keeps it from one process to the next; without one, this process does.
+        store: store that keeps the library from one process to the next; without one, this process
+            does.
 
     Returns:
         LLVM's bitcode.
@@ -79,13 +80,14 @@ def math_library(store: Store | None) -> bytes:
 
 
 def math_version() -> str:
-    """What the library is made with: it is the same where this is."""
+    """Version of the sources and tools of the library: it is the same where this is."""
     sources = (_SOURCE.read_bytes(), Path(__file__).read_bytes())
     return f"ziglang {zig_version()} {hashlib.sha256(b''.join(sources)).hexdigest()[:16]}"
 
 
 @functools.cache
 def _made() -> bytes:
+    """Make the library of mathematics as bitcode."""
     with scratch_folder() as folder:
         options = ("-target", "amdgcn-amdhsa", "-OReleaseFast", "-fstrip", "-fomit-frame-pointer")
         output = ("-fno-emit-bin", "-femit-llvm-ir=zig.ll")
@@ -127,4 +129,5 @@ def c_options() -> tuple[str, ...]:
 
 
 def _lib() -> Path:
+    """Folder of the libraries that come with Zig."""
     return zig_folder() / "lib"

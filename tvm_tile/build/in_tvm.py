@@ -28,7 +28,7 @@ def linked(parts: Iterable[Built], target: Any) -> Any:
     """A TVM IRModule of built PrimFuncs: code for the host, and kernels as declarations.
 
     Args:
-        parts: from :meth:`tvm_tile.build.Builder.build_parts`.
+        parts: parts from :meth:`tvm_tile.build.Builder.build_parts`.
         target: the TVM target of the kernels, of kind cuda.
     """
     import tvm
@@ -67,6 +67,7 @@ def _declaration(kernel: Kernel, rounding: Rounding, target: Any) -> Any:
 
 
 def _type_of(arg_type: str) -> Any:
+    """TVM's type of a kernel's parameter, from its name, such as ``"handle"`` or ``"int32"``."""
     from tvm.ir import PointerType, PrimType
     from tvm.tirx import TensorMapType
 
@@ -96,6 +97,7 @@ def _generate(former: Any, mod: Any, target: Any) -> Any:
 
 
 def _runtime_module(former: Any, var: Any, func: Any, target: Any) -> Any:
+    """TVM's runtime module of a kernel, with its text and machine code put in."""
     import tvm
 
     text, machine_code = str(func.attrs[_TEXT]), bytes(func.attrs[_MACHINE_CODE])

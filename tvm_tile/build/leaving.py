@@ -36,7 +36,7 @@ class Need:
 
     Attributes:
         blocks: thread tag, such as ``"blockIdx.x"`` -> the variable in ``condition`` that is it.
-        condition: of these variables and of the function's scalars; ``None``: always.
+        condition: condition on these variables and the function's scalars; ``None``: always.
     """
 
     blocks: Mapping[str, Any]
@@ -69,7 +69,7 @@ def leaving_unless(func: tirx.PrimFunc, needs: Sequence[Need]) -> tirx.PrimFunc:
 
     Args:
         func: the function; conditions may have its scalar parameters.
-        needs: of each of its kernels, in order.
+        needs: needs of each of its kernels, in order.
     """
     if all(need.condition is None for need in needs):
         return func
@@ -82,6 +82,7 @@ def leaving_unless(func: tirx.PrimFunc, needs: Sequence[Need]) -> tirx.PrimFunc:
 
 
 def _scalars(func: tirx.PrimFunc) -> list[Any]:
+    """Parameters of a function that are scalars."""
     return [p for p in func.params if not is_tensor(p)]
 
 
@@ -147,6 +148,7 @@ class _Leaving:
         return tirx.AttrStmt(statement.node, statement.attr_key, value, body)
 
     def _kernel(self, statement: Any, need: Any, known: dict[str, Any]) -> Any:
+        """A kernel whose blocks leave unless they are needed."""
         if isinstance(statement, tirx.AttrStmt) and statement.attr_key == _EXTENT:
             known = {**known, str(statement.node.thread_tag): statement.node.var}
             body = self._kernel(statement.body, need, known)

@@ -70,10 +70,10 @@ class Builder:
     passes and the compilers let go of Python's lock.
 
     Args:
-        device: what to build for.
+        device: the device that is built for.
         workers: PrimFuncs built at once; None: one a processor.
         on_kernel: called after every PrimFunc whose kernels are made, with (name, done, total).
-        store: keeps machine code from one process to the next.
+        store: store that keeps machine code from one process to the next.
         host: the TVM target of the host's code; by default LLVM for this machine.
     """
 
@@ -189,10 +189,10 @@ class Builder:
         }
 
     def resources(self, mod: Any) -> dict[str, tuple[Resources, ...]]:
-        """What the kernels of a module's PrimFuncs take of a multiprocessor, by the machine code.
+        """Resources that the kernels of a module's PrimFuncs take, by their machine code.
 
         Args:
-            mod: as in :meth:`find_failures`.
+            mod: module as in :meth:`find_failures`.
 
         Returns:
             Name of the PrimFunc → of each of its kernels; without those that do not build or that
@@ -215,12 +215,14 @@ class Builder:
         return {name: sum(k.depends for k in own) for name, own in self._launched(mod).items()}
 
     def _launched(self, mod: Any) -> dict[str, tuple[Kernel, ...]]:
+        """Kernels of each function that builds."""
         built = self._build_all(_prim_funcs(mod))
         return {n: one.launched for n, one in built.items() if isinstance(one, Built)}
 
     def _program(
         self, vm: bytes, parts: Sequence[Built], copied_outputs: tuple[int, ...]
     ) -> Program:
+        """The program of built functions and bytecode."""
         import tvm
 
         host = tvm.IRModule()
@@ -236,6 +238,7 @@ class Builder:
         )
 
     def _build_all(self, functions: Mapping[str, Any]) -> dict[str, Built | BuildError]:
+        """Build functions in parallel, those that are not known yet."""
         from tvm_ffi import StructuralKey
 
         keys = {name: (name, StructuralKey(function)) for name, function in functions.items()}
@@ -250,6 +253,7 @@ class Builder:
         return {name: self._built[key] for name, key in keys.items()}
 
     def _build_one(self, name: str, function: Any) -> Built | BuildError:
+        """Build one function; the error where that fails."""
         import tvm
 
         if self._language == "opencl" and (dtype := float8_in(function)):
@@ -294,6 +298,7 @@ class Builder:
         return combined(name, function, names, parts)
 
     def _source(self, kernel: compat.LoweredKernel) -> str:
+        """Text of a kernel in the target's language, its arithmetic kept as written."""
         shown = show_arithmetic(kernel.module)
         kernel = replace(kernel, module=with_prim_funcs(shown, wrap_collected))
         if self._language == "cuda":
@@ -314,6 +319,7 @@ class Builder:
     def _compile_kernel(
         self, kernel: compat.LoweredKernel, source: str, rounding: Rounding
     ) -> Kernel:
+        """Compile a kernel's text, or check it where it is compiled when it runs."""
         start = time.perf_counter()
         if self._language == "opencl":
             source = complete_opencl(source, contract=rounding.contract)
@@ -324,6 +330,7 @@ class Builder:
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 
     def _machine_code(self, source: str, rounding: Rounding) -> bytes:
+        """Machine code of a text, from the store if it is there."""
         contract, exact_quotients = rounding.contract, rounding.exact_quotients
         if self._language == "cuda":
             compiler, compiled = compiler_for(self._arch), compile_cuda
@@ -353,6 +360,7 @@ def _deep_stacks() -> Iterator[None]:
 
 
 def _virtual_machine(mod: Any) -> tuple[bytes, Any]:
+    """Bytecode of the Relax functions, and the PrimFuncs that are still to be lowered."""
     try:
         mod, repeated = repeat_tail_calls(mod)
         return compat.generate_vm(mod, partial(write_repeated, repeated))
@@ -366,6 +374,7 @@ def _virtual_machine(mod: Any) -> tuple[bytes, Any]:
 
 
 def _unscheduled(name: str, why: str) -> BuildError:
+    """The error for a function that TVM cannot lower."""
     return BuildError(
         "TVM must lower every PrimFunc to host code and kernels",
         f"{name}: {why}",
@@ -379,6 +388,7 @@ def _anonymous(function: Any) -> Any:
 
 
 def _prim_funcs(mod: Any) -> dict[str, Any]:
+    """TensorIR functions of a module, by name."""
     from tvm.tirx import PrimFunc
 
     return {

@@ -42,10 +42,10 @@ def stamping(source: str, address: int) -> str:
 
     Args:
         source: CUDA, with the marks.
-        address: of the GPU's memory, :data:`WORDS` numbers a record.
+        address: address in the GPU's memory of :data:`WORDS` numbers a record.
 
     Raises:
-        BuildError: it has no marks.
+        BuildError: the text has no marks.
     """
     if not is_marked(source):
         raise BuildError(

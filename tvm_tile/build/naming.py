@@ -65,7 +65,7 @@ def content_sum(function: Any) -> str:
 
 
 def _text(function: Any) -> str:
-    """What a function is, as text; TVM has no script of one with others among its attributes."""
+    """Text of a function as a key; TVM has no script of one with others among its attributes."""
     import tvm
     import tvm_ffi
     from tvm import tirx
@@ -93,6 +93,7 @@ def readable_name(name: str, longest: int) -> str:
 
 
 def _shortened(words: list[str], kept: int) -> str:
+    """The first words of a name, and the number of those left out."""
     return "_".join((*words[:kept], "and", str(len(words) - kept), "more"))
 
 
@@ -140,11 +141,13 @@ def _with_plain_parameters(function: Any) -> Any:
 
 
 def _plain(name: str) -> str:
+    """A name as an identifier of C that is no word of the language."""
     name = readable_name(name, 2 * _LONGEST)
     return f"{name}_" if name in _RESERVED or _TYPES.fullmatch(name) else name
 
 
 def _is_prim(function: Any) -> bool:
+    """Whether a function is in TensorIR."""
     from tvm.tirx import PrimFunc
 
     return isinstance(function, PrimFunc)

@@ -45,6 +45,7 @@ def _make_context() -> tuple[Any, int]:
 
 
 def _start() -> Any:
+    """Find PoCL, and open a context on it."""
     requirement = "pyopencl and PoCL, which run kernels on the CPU (the packages of emulate)"
     remedy = 'pip install "tvm_tile[emulate]"'
     try:
@@ -138,6 +139,7 @@ def complete_opencl(source: str, *, contract: bool) -> str:
 
 
 def _calls(source: str, function: str) -> bool:
+    """Whether a text calls a function."""
     return re.search(rf"\b{function}\(", source) is not None
 
 
@@ -158,7 +160,7 @@ def compile_opencl(name: str, source: str) -> Any:
     Raises:
         CompilerNotFoundError: pyopencl or PoCL is not installed.
         BuildError: PoCL rejected the text.
-        DeviceError: as :func:`opencl_context`.
+        DeviceError: as in :func:`opencl_context`.
     """
     opencl_context()
     program = _build_program(source)
@@ -175,6 +177,7 @@ def compile_opencl(name: str, source: str) -> Any:
 # A model that runs in the process that built it would otherwise compile everything twice.
 @functools.lru_cache(maxsize=128)
 def _build_program(source: str) -> Any:
+    """Build a program with PoCL, without optimization where that would take too long."""
     context = opencl_context()
     import pyopencl
 

@@ -28,7 +28,7 @@ def pack_halves(source: str, *, contract: bool) -> str:
     """CUDA text with pairs of operations on halves as one.
 
     Args:
-        source: as TVM writes it.
+        source: CUDA text as TVM writes it.
         contract: whether products may be fused into sums.
     """
     sizes = {name: int(size) for size, name in _DECLARED.findall(source)}

@@ -1,4 +1,4 @@
-"""What a build makes: bytes, nothing that lives in TVM."""
+"""The result of a build: bytes, nothing that lives in TVM."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Constant:
         """``data``, once it is known to be what was compiled.
 
         Raises:
-            ModelError: it has been written to since, and the program is made for what it was.
+            ModelError: the array has been written to since it was compiled, and the program is made
+                for its old values.
         """
         if self.checksum is not None and zlib.crc32(self.data) != self.checksum:
             raise ModelError(
@@ -81,19 +82,19 @@ class Program:
     """A compiled model, or functions that belong to none.
 
     Attributes:
-        language: what the kernels are written in: ``"cuda"`` or ``"opencl"`` (emulated).
+        language: language of the kernels: ``"cuda"`` or ``"opencl"`` (emulated).
         arch: the GPU architecture of their machine code, such as ``"sm_90a"``; may be empty.
         vm: bytes of TVM's VMExecutable, with the model's small constants; empty without a model.
         host: LLVM bitcode of the functions that launch the kernels; may be empty.
         kernels: every kernel, by name.
         copied_outputs: positions of outputs that may share memory with a constant or an
             input, so that they are copied before a caller gets to write into them.
-        weights: how many of the model's inputs, its last, ``main`` takes as one tuple, behind which
-            it takes the number of the place where they lie.
-        constants: what this tuple holds behind the weights and the model's state; without weights
+        weights: number of the model's last inputs that ``main`` takes as one tuple, behind which it
+            takes the number of the place where they lie.
+        constants: tensors behind the weights and the model's state in this tuple; without weights
             and constants there is none, and ``main`` takes the state behind the inputs.
-        returned_state: which tensors of the state ``main`` returns new values of, behind all other
-            results; it writes the others itself.
+        returned_state: numbers of the tensors of the state of which ``main`` returns new values,
+            behind all other results; it writes the others itself.
     """
 
     language: str

@@ -119,6 +119,7 @@ def tail_binding(sequence: Any) -> Any:
 
 
 def _frees(value: Any) -> bool:
+    """Whether a value frees memory or an object."""
     from tvm import ir, relax
 
     kill = (ir.Op.get("relax.vm.kill_object"), ir.Op.get("relax.memory.kill_tensor"))
@@ -136,6 +137,7 @@ def calls_at_its_end(value: Any, function: Any) -> bool:
 
 
 def _has_tail_call(sequence: Any, function: Any) -> bool:
+    """Whether a sequence ends with a call of its own function."""
     binding = tail_binding(sequence)
     return binding is not None and calls_at_its_end(binding.value, function)
 
@@ -145,7 +147,7 @@ class _EndWriter:
     """Rewrites a function's ends.
 
     Attributes:
-        function: that calls itself there.
+        function: function that calls itself there.
     """
 
     function: Any
@@ -180,6 +182,7 @@ def _ending(sequence: Any, last: Any, value: Any) -> Any:
 
 
 def _tuple(goes_on: int, *values: Any) -> Any:
+    """A tuple of a flag and values."""
     from tvm import relax
 
     return relax.Tuple([relax.prim_value(goes_on), *values])

@@ -17,7 +17,7 @@ def lower_module(mod: Any, target: Any) -> compat.LoweredModule:
     Args:
         mod: a TVM IRModule that holds it: TensorIR, every GPU loop bound to threads, or one of
             TVM's thread-level dialect (TIRx).
-        target: from :func:`tvm_tile.compat.make_target`.
+        target: target, as made by :func:`tvm_tile.compat.make_target`.
 
     Raises:
         Exception: whatever TVM's passes raise; callers turn it into a BuildError.
@@ -29,7 +29,7 @@ def lower_module(mod: Any, target: Any) -> compat.LoweredModule:
 
 
 def block_passes() -> list[Any]:
-    """For TensorIR whose loops are bound to threads; each is a TVM pass."""
+    """Passes for TensorIR whose loops are bound to threads; each is a TVM pass."""
     return [*_opening_passes(), *_flattening_passes()]
 
 
@@ -44,7 +44,7 @@ def open_blocks(mod: Any) -> Any:
 
 
 def _opening_passes() -> list[Any]:
-    """From blocks to loops over tensors of several dimensions."""
+    """Passes from blocks to loops over tensors of several dimensions."""
     from tvm import s_tir
 
     from tvm_tile.build.exact.quotients import TruncateQuotients
@@ -73,7 +73,7 @@ def _opening_passes() -> list[Any]:
 
 
 def _flattening_passes() -> list[Any]:
-    """From loops over tensors of several dimensions to packed functions."""
+    """Passes from loops over tensors of several dimensions to packed functions."""
     from tvm import s_tir, tirx
 
     from tvm_tile.build.exact.bfloat16 import RoundBfloat16
@@ -124,7 +124,7 @@ def _flattening_passes() -> list[Any]:
 
 
 def thread_passes() -> list[Any]:
-    """For TVM's thread-level dialect (TIRx); each is a TVM pass."""
+    """Passes for TVM's thread-level dialect (TIRx); each is a TVM pass."""
     from tvm import s_tir, tirx
     from tvm.backend.cuda import transforms as cuda_transforms
 

@@ -41,6 +41,7 @@ def limit_unrolling(source: str) -> str:
 
 
 def _marked(body: Any) -> Any:
+    """A body whose loops are marked for how far they are to be unrolled."""
     import tvm_ffi
     from tvm.tirx import For, ForKind
 

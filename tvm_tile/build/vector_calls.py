@@ -1,4 +1,4 @@
-"""What TVM computes, or keeps, one number at a time, amid what it computes for vectors."""
+"""Values that TVM computes, or keeps, one at a time, amid others that it computes as vectors."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class ChooseWholeVectors:
 
 
 def _choosing(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with choices by one condition for a whole vector as scalar choices."""
+
     def whole(choice: tirx.Select) -> Any:
         if not isinstance(choice.condition, tirx.Broadcast):
             return choice
@@ -59,11 +61,13 @@ def _choosing(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _vector_by_vector(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with vector loops taken apart where TVM needs single numbers."""
     body = tvm_ffi.structural_map(func.body, (tirx.For, _taken_apart), order="post")
     return func.with_body(body)
 
 
 def _taken_apart(loop: tirx.For) -> Any:
+    """A vector loop as several statements, some of them number by number."""
     store = loop.body
     is_vector = loop.kind == tirx.ForKind.VECTORIZED and isinstance(loop.extent, tirx.IntImm)
     if is_vector and _keeps_truths(store):
@@ -119,6 +123,7 @@ def _over(loop: tirx.For, buffer: Any, value: Any) -> tirx.For:
 
 
 def _local(count: int, dtype: str, name: str) -> Any:
+    """A buffer in registers."""
     return tirx.decl_buffer((count,), dtype, name, scope="local")
 
 

@@ -17,7 +17,7 @@ from tvm_tile.errors import BuildError, CompilerNotFoundError
 
 
 def zig_folder() -> Path:
-    """Where Zig is installed, its libraries' sources beside it.
+    """Folder of Zig, with its libraries' sources.
 
     Raises:
         CompilerNotFoundError: the package ziglang is not installed.
@@ -39,6 +39,7 @@ def zig_version() -> str:
 
 @functools.cache
 def _found() -> Path | None:
+    """Folder of the package ``ziglang``; ``None`` where it is not installed."""
     found = importlib.util.find_spec("ziglang")
     return None if found is None or found.origin is None else Path(found.origin).parent
 
@@ -48,7 +49,7 @@ def run_zig(tool: str, *arguments: str | Path, folder: str | Path) -> None:
 
     Args:
         tool: such as ``"clang"`` or ``"ld.lld"``.
-        arguments: for the tool; paths are absolute or within ``folder``.
+        arguments: arguments for the tool; paths are absolute or within ``folder``.
         folder: a temporary one, where the tool runs and keeps what it likes.
 
     Raises:

@@ -1,7 +1,9 @@
 """Measure the GPU that is present, and write down what a device record needs.
 
-Own micro-kernels, compiled with NVRTC and launched through CUDA's driver: neither TVM nor a
-library of kernels takes part.
+Own micro-kernels, compiled with NVRTC and launched through CUDA's driver, measure rates and
+latencies, and what kernels gain that start early (``dependent.py``): neither TVM nor a library of
+kernels takes part. ``tvm-tile calibrate --fit`` measures tiles of kernels, too (``tiles.py``), for
+some minutes more, and fits the parameters of time models that it can (``fit.py``).
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def calibrate(
     """Measure the first NVIDIA GPU, in less than a minute.
 
     Args:
-        repeats: of each measurement, after a warm-up; medians are kept.
+        repeats: number of repetitions of each measurement, after a warm-up; medians are kept.
         progress: called with one line for each number measured.
 
     Returns:
@@ -59,6 +61,7 @@ def calibrate(
 
 
 def _versions() -> tuple[tuple[str, str], ...]:
+    """Versions of the packages that measure."""
     found = [("tvm_tile", __version__)]
     for name in _TOOLS:
         try:

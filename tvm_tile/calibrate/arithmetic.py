@@ -1,4 +1,4 @@
-"""How many operations a second CUDA cores and matrix units do; a multiply-add is two.
+"""Operations a second of CUDA cores and matrix units; a multiply-add is two.
 
 Before a kernel is timed it runs on ones: each of its sums then counts the multiply-adds that made
 it, and their total must be what the rate is computed from.
@@ -130,6 +130,7 @@ class _Products:
 
 
 def _rate(gpu: Gpu, products: _Products, dtype: str, variant: str, repeats: int) -> Reading:
+    """Measure a rate of products, after a check that all of them were computed."""
     out = gpu.allocate(products.sum_count * np.dtype(products.sum_dtype).itemsize)
     launch = partial(gpu.launch, products.kernel, products.blocks, products.threads)
 
@@ -144,6 +145,7 @@ def _rate(gpu: Gpu, products: _Products, dtype: str, variant: str, repeats: int)
 
 
 def _require_count(what: str, found: float, expected: float) -> None:
+    """Refuse a kernel that did not do the operations that are counted."""
     if found != expected:
         raise CalibrationError(
             "an arithmetic kernel must do the operations that its rate is computed from",

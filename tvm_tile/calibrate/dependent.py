@@ -1,4 +1,4 @@
-"""What it is worth that a kernel of a graph starts while the one before it ends."""
+"""Time that a kernel of a graph saves by starting while the one before it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AHEAD_BYTES = tuple(size << 10 for size in (256, 512, 1024, 2048, 4096, 8192, 1
 
 
 def dependent_launches(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> Iterator[Reading]:
-    """By how much each step of a chain is shorter, what waiting takes, and what fetching gains.
+    """Times that each step of a chain saves, that waiting takes, and that fetching ahead gains.
 
     Three chains of the same small kernels, in graphs: without any wait, with one behind ordinary
     launches, and behind dependent ones. Then chains of kernels that read constants of their own,
@@ -81,11 +81,13 @@ class _Chains:
     def _launch(
         self, kernel: LoadedKernel, from_: Buffer, into: Buffer, _number: int, *, dependent: bool
     ) -> None:
+        """Launch one kernel of a chain."""
         self._gpu.launch(kernel, self._blocks, _THREADS, from_, into, dependent=dependent)
 
     def _sample(
         self, launch: Callable[[Buffer, Buffer, int], None], steps: int, repeats: int
     ) -> Sample:
+        """Seconds of a chain of launches, captured into a graph."""
         # As many words as threads, all zero; each step adds one.
         buffers = [self._gpu.allocate(self._size) for _ in range(2)]
 

@@ -21,7 +21,7 @@ _NO_GPU_REMEDY = 'run it where `nvidia-smi` lists a GPU; pip install "tvm_tile[c
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What the driver tells about a GPU: bytes, Hz, counts.
+    """Properties of a GPU as its driver tells them: bytes, Hz, counts.
 
     Attributes:
         name: the marketing name, such as ``"NVIDIA H200"``.
@@ -100,6 +100,7 @@ class Gpu:
         return values[0] if values else None
 
     def _attribute(self, name: str) -> int:
+        """An attribute of the GPU, from the driver."""
         attribute = getattr(self._api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self._call(self._api.cuDeviceGetAttribute, attribute, self._device))
 
@@ -210,6 +211,7 @@ class Gpu:
             self._call(self._api.cuLaunchKernel, kernel.function, *shape, where, 0)
 
     def _dependent_launch(self, blocks: int, threads: int, shared_bytes: int) -> Any:
+        """Configuration of a launch that starts while the kernel before it ends."""
         attribute, config = self._api.CUlaunchAttribute(), self._api.CUlaunchConfig()
         attributes = self._api.CUlaunchAttributeID
         attribute.id = attributes.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -221,7 +223,7 @@ class Gpu:
         return config
 
     def graph(self, queue: Callable[[], None]) -> Callable[[], None]:
-        """What ``queue`` launches, as a graph: the function that queues it."""
+        """A graph of the launches of ``queue``: the function that queues it."""
         api = self._api
         mode = api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call(api.cuStreamBeginCapture, self._stream, mode)
@@ -289,6 +291,7 @@ def first_gpu() -> Iterator[Gpu]:
 
 
 def _driver_version(cuda: int) -> str:
+    """Version of the driver, and of the CUDA that it serves."""
     served = f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -54,7 +54,7 @@ class Quality:
 
     Attributes:
         error: root mean square of log(predicted/measured).
-        mean_regret: by which share the tile of the least predicted time is slower than the fastest
+        mean_regret: share by which the tile of the least predicted time is slower than the fastest
             measured one, the mean of the operators.
         most_regret: the largest of these.
     """
@@ -76,9 +76,9 @@ class Fit:
     Attributes:
         family: a field of :class:`~tvm_tile.device.times.KernelTimes`.
         values: (parameter, fitted value, its relative standard error) triples.
-        tiles: how many were measured, of both halves.
+        tiles: number of measured tiles, of both halves.
         fitted: how the model does on the operators it was fitted to.
-        held_out: the same on the others; None where there is only one operator.
+        held_out: the same quality on the other operators; None where there is only one operator.
     """
 
     family: str
@@ -99,7 +99,7 @@ def fit_times(device: Device, groups: Sequence[TileGroup]) -> tuple[Device, tupl
     """The device with parameters fitted to measured tiles, one family after the other.
 
     Args:
-        device: what was measured; its times are where the search starts.
+        device: device that was measured; its times are where the search starts.
         groups: all operators'; families without any keep their parameters.
 
     Raises:
@@ -125,9 +125,9 @@ def fit_family(
     """The device with some parameters of one family fitted.
 
     Args:
-        device: what was measured; its times are where the search starts.
+        device: device that was measured; its times are where the search starts.
         family: a field of :class:`~tvm_tile.device.times.KernelTimes` that is not ``None``.
-        names: of the parameters.
+        names: names of the parameters.
         used: operators that they are fitted to, one at least.
         held_out: others, which tell how good the fit is.
 
@@ -147,6 +147,7 @@ def _fit(
     used: Sequence[TileGroup],
     held_out: Sequence[TileGroup],
 ) -> Fit:
+    """Fit parameters of a family to some groups, and say how well others are predicted."""
     before = np.log([getattr(getattr(device.times, family), name) for name in names])
 
     def at(point: Floats) -> Device:
@@ -211,6 +212,7 @@ def quality(groups: Sequence[TileGroup], device: Device) -> Quality:
 
 
 def _errors(groups: Sequence[TileGroup], device: Device) -> Floats:
+    """Logarithms of predicted over measured times, of all tiles."""
     return np.concatenate([np.log(group.predict(device) / group.measured) for group in groups])
 
 

@@ -1,4 +1,4 @@
-"""What it costs to start a kernel, and to let all blocks of a launch wait for one another."""
+"""Time to start a kernel, and to let all blocks of a launch wait for one another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHECKED_BARRIERS = 100
 
 
 def launch_latencies(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> tuple[Reading, Reading]:
-    """From one empty kernel to the next: queued one by one, and inside a graph.
+    """Seconds from one empty kernel to the next: queued one by one, and inside a graph.
 
     Both wait behind a kernel that spins, so that the GPU is timed and not the host.
     """
@@ -74,5 +74,6 @@ def grid_barrier_latency(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> 
 
 
 def _several(launch: Callable[[], None], count: int) -> None:
+    """Launch several times."""
     for _ in range(count):
         launch()

@@ -1,4 +1,4 @@
-"""How many bytes a second move between memories and registers."""
+"""Bytes a second that move between memories and registers."""
 
 from __future__ import annotations
 
@@ -116,6 +116,7 @@ class Memories:
         return reading("shared_bandwidth", "", float(blocks) * rounds * chunk, "B/s", sample)
 
     def _best(self, launches: list[Callable[[], None]], quantity: str, work: float) -> Reading:
+        """Rate of the fastest of several launch shapes."""
         trials = [
             measure(self.gpu, launch, _TRIAL_REPEATS, warm_up_s=_TRIAL_WARM_UP_S).seconds
             for launch in launches
@@ -124,6 +125,7 @@ class Memories:
         return reading(quantity, "", work, "B/s", measure(self.gpu, best, self.repeats))
 
     def _check_copy(self) -> None:
+        """Check that a copy moved every word."""
         kernel = self.gpu.load(self.cubin, "count_differences")
         differences = self.gpu.allocate(4)
         count = self.numbers.size // _VECTOR
@@ -155,6 +157,7 @@ def open_memories(gpu: Gpu, facts: GpuFacts, arch: str, repeats: int) -> Memorie
 
 
 def _require(kernel: str, holds: bool) -> None:
+    """Refuse a memory kernel whose result is wrong."""
     if not holds:
         raise CalibrationError(
             "a memory kernel must move every byte as it is",

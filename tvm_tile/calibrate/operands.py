@@ -71,6 +71,7 @@ def widen(words: Array, dtype: str) -> Array:
 
 
 def _narrow(values: npt.NDArray[np.float64], dtype: str) -> Array:
+    """Values in a narrow type, as the kernels take them."""
     if dtype in ("bfloat16", "tf32"):
         # Cut: that the mean moves by a part of the last bit does not matter here.
         bits = values.astype(np.float32).view(np.uint32)

@@ -49,7 +49,7 @@ def assemble(
     """The record of a GPU.
 
     Args:
-        facts: from the driver.
+        facts: properties of the GPU, from its driver.
         readings: one of each rate and latency of a :class:`Device`, as :func:`calibrate` takes
             them; of several for one dtype the fastest counts. A dtype without any keeps the
             rate of the nearest record.
@@ -104,6 +104,7 @@ def assemble(
 def _dependent_launches(
     base: Device, readings: tuple[Reading, ...], origin: str
 ) -> DependentLaunchTimes | None:
+    """Gains of kernels that start early, from the readings; those of ``base`` without any."""
     found = {r.variant: r.value for r in readings if r.quantity == "dependent_launches"}
     if not found:
         return base.dependent_launches
@@ -112,6 +113,7 @@ def _dependent_launches(
 
 
 def _target(base: Device, facts: GpuFacts) -> tuple[tuple[str, str | int], ...]:
+    """Attributes of the TVM target, with what the driver tells."""
     target = dict(base.target) | {
         "max_num_threads": facts.max_threads_per_block,
         "max_shared_memory_per_block": facts.shared_memory_per_block_optin,
@@ -152,6 +154,7 @@ def describe(reading: Reading) -> str:
 
 
 def _lines(device: Device) -> list[tuple[str, str]]:
+    """Lines of a record for people: names and values."""
     memory = device.memory
     barrier, early = device.grid_barrier_latency, device.dependent_launches
     return [
@@ -175,12 +178,14 @@ def _lines(device: Device) -> list[tuple[str, str]]:
 
 
 def _flops(rate: float | None) -> str:
+    """A rate of operations for people, such as ``"1.9 Top/s"``; ``rate`` is operations a second."""
     return "-" if rate is None else f"{rate / 1e12:.1f} Top/s"
 
 
 def _rates(
     base: tuple[tuple[str, float], ...], readings: tuple[Reading, ...], quantity: str
 ) -> tuple[tuple[str, float], ...]:
+    """The best measured rate of each element type, over those of ``base``."""
     best: dict[str, float] = {}
     for reading in readings:
         if reading.quantity == quantity:
@@ -190,4 +195,5 @@ def _rates(
 
 
 def _rounded(value: float) -> float:
+    """A number with as many digits as records keep."""
     return float(f"{value:.{_DIGITS}g}")

@@ -63,7 +63,7 @@ class ContractionTile:
 
     @classmethod
     def of(cls, program: RProgram, seconds: float) -> ContractionTile:
-        """What was measured of a program."""
+        """Measured tile of a program."""
         shapes = program.register.shape, program.shared.shape
         return cls(*shapes, program.groups, program.is_prefetched, program.parts, seconds)
 
@@ -87,7 +87,7 @@ class FamilySamples:
 
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` of its parameters.
-        operator: what was computed.
+        operator: the operator that was computed.
         tiles: (the tile as its ``describe()`` says it, measured seconds) pairs.
     """
 
@@ -123,7 +123,7 @@ class Samples:
 
     @classmethod
     def read(cls, path: Path) -> Samples:
-        """What :meth:`write` wrote.
+        """Read samples that :meth:`write` wrote.
 
         Raises:
             CalibrationError: the file cannot be read, or holds something else.
@@ -146,7 +146,7 @@ class TileGroup:
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` of its parameters.
         measured: seconds, shape (tiles,).
-        predict: seconds on a device that differs from the measured one in its times only.
+        predict: function that predicts seconds on a device with other times than the measured one.
     """
 
     family: str
@@ -163,12 +163,15 @@ def groups_of(samples: Samples, device: Device) -> tuple[TileGroup, ...]:
 
 
 def _contraction(samples: ContractionSamples, device: Device) -> TileGroup:
+    """Samples of products on CUDA cores as a group for the fit."""
     programs = [tile.program(samples.operator) for tile in samples.tiles]
     measured = np.array([tile.seconds for tile in samples.tiles])
     return TileGroup("contraction", measured, contraction_predictor(programs, device))
 
 
 def _family(samples: FamilySamples) -> TileGroup:
+    """Samples of another family as a group for the fit."""
+
     def predict(device: Device) -> Floats:
         seconds = tile_seconds(samples.family, samples.operator, device)
         return np.array([seconds[text] for text, _ in samples.tiles])
@@ -187,6 +190,7 @@ def tile_seconds(family: str, operator: Operator, device: Device) -> Mapping[str
 
 
 def _tiles(family: str, operator: Operator, device: Device) -> Sequence[_Tile]:
+    """Tiles of an operator in a kernel family, best first."""
     if family == "elementwise":
         return construct_plain(operator, device)
     if family == "reduction":

@@ -20,7 +20,7 @@ class CoreStep:
     """A multiply-add of CUDA cores.
 
     Attributes:
-        dtype: of its operands.
+        dtype: type of its operands.
         since: the first compute capability that has it.
         instruction: PTX; ``%0`` is the sum, ``%1`` and ``%2`` the operands.
         constraint: the register's kind in inline assembly.
@@ -47,10 +47,10 @@ class MatrixStep:
     """A product of matrix units, as ``mma.sync`` has it.
 
     Attributes:
-        dtype: of its operands.
+        dtype: type of its operands.
         since: the first compute capability that has it.
         shape: (m, n, k).
-        types: of result, both operands and sum, as PTX writes them.
+        types: types of result, both operands and sum, as PTX writes them.
         words: registers of one thread for the first operand, the second, and the sums.
         operand: the operands' kind of register in inline assembly.
         sum_kind: the sums'.
@@ -106,6 +106,7 @@ class MatrixStep:
         return text + kernel_text("mma")
 
     def _sum_type(self) -> str:
+        """C's type of a sum."""
         return "int" if self.sum_kind == "r" else _C_TYPES[self.sum_kind]
 
 
@@ -114,10 +115,11 @@ class WarpGroupStep:
     """A product of Hopper's matrix units, ``wgmma``, of shape m64n256 and 32 bytes along k.
 
     Attributes:
-        dtype: of its operands.
+        dtype: type of its operands.
         depth: elements along k.
-        types: of result and both operands, as PTX writes them.
-        flags: what PTX wants after the descriptors: scales and, for 16-bit dtypes, transposition.
+        types: types of result and both operands, as PTX writes them.
+        flags: operands that PTX wants after the descriptors: scales and, for 16-bit dtypes,
+            transposition.
     """
 
     dtype: str
@@ -148,6 +150,7 @@ def kernel_text(name: str) -> str:
 
 
 def _registers(constraint: str, name: str, count: int) -> str:
+    """Operands of inline assembly, one for each register."""
     return ", ".join(f'"{constraint}"({name}[{i}])' for i in range(count))
 
 

@@ -62,8 +62,8 @@ class Case:
 
     Attributes:
         family: the field of :class:`~tvm_tile.device.times.KernelTimes` that it is for.
-        name: for people.
-        func: unscheduled.
+        name: name for people.
+        func: an unscheduled function.
     """
 
     family: str
@@ -112,6 +112,7 @@ def convolution(data: Shape, filters: int, kernel: int, stride: int) -> Case:
 
 
 def _function(body: Callable[..., relax.Expr], dtype: str, *shapes: Shape) -> tirx.PrimFunc:
+    """A TensorIR function of an operator on tensors of these shapes."""
     builder = relax.BlockBuilder()
     names = (f"x{place}" for place in range(len(shapes)))
     pairs = zip(names, shapes, strict=True)
@@ -135,9 +136,9 @@ def measure_tiles(
 
     Args:
         device: the record of the GPU that ``timer`` uses, rates measured.
-        timer: runs kernels, such as :func:`timer_on`.
-        chosen: what to measure; by default all :func:`cases`. Those whose kernels the device does
-            not run are left out.
+        timer: function that runs kernels, such as :func:`timer_on`.
+        chosen: cases to be measured; by default all :func:`cases`. Those whose kernels the device
+            does not run are left out.
         gpu: its name.
         progress: called with one line for each operator.
     """
@@ -157,6 +158,7 @@ def measure_tiles(
 
 
 def _contraction(case: Case, device: Device, timer: Timer) -> ContractionSamples | None:
+    """Measured tiles of a product on CUDA cores; ``None`` where there are none."""
     graph = extract(case.func)
     found = None if graph is None else draft(Task(case.func, graph, device))
     if found is None:
@@ -170,6 +172,7 @@ def _contraction(case: Case, device: Device, timer: Timer) -> ContractionSamples
 
 
 def _family(case: Case, device: Device, timer: Timer) -> FamilySamples | None:
+    """Measured tiles of another kernel family; ``None`` where there are none."""
     graph = extract(case.func)
     if graph is None or len(graph.operators) != 1 or getattr(device.times, case.family) is None:
         return None

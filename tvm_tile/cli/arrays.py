@@ -1,4 +1,4 @@
-"""What ``tvm-tile run`` reads, describes and writes: arrays."""
+"""Arrays that ``tvm-tile run`` reads, describes and writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read_array(path: Path) -> Any:
     """The array in a .npy file.
 
     Raises:
-        InputError: it cannot be read, or holds something else.
+        InputError: the file cannot be read, or holds something else.
     """
     import numpy as np
 
@@ -50,7 +50,7 @@ def write_arrays(arrays: Mapping[str, Any], path: Path) -> None:
     """Write a .npz file, whole or not at all; any name will do, unlike with ``numpy.savez``.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     import numpy as np
 

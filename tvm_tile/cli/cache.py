@@ -23,10 +23,10 @@ _FACTORS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What lies in the folder of the cache.
+    """Content of the cache's folder.
 
     Attributes:
-        folder: where.
+        folder: the folder's path.
         kept: schedules and machine code, for any device.
         programs: PoCL's, of the emulated device.
     """
@@ -37,7 +37,7 @@ class Contents:
 
 
 def contents_of(folder: Path) -> Contents:
-    """What lies in a folder now; nothing where it does not exist."""
+    """Content of a folder now; empty where the folder does not exist."""
     kept, programs = entries_of(folder), programs_of(folder / POCL_FOLDER)
     return Contents(folder, tuple(kept), tuple(programs))
 
@@ -89,10 +89,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _path(folder: Path, _: argparse.Namespace) -> None:
+    """Print the folder of the cache."""
     print(folder)
 
 
 def _show(folder: Path, _: argparse.Namespace) -> None:
+    """Print size and age of what the cache keeps."""
     contents = contents_of(folder)
     print(folder)
     headings = ("what", "entries", "size", "first used", "last used")
@@ -104,6 +106,7 @@ def _show(folder: Path, _: argparse.Namespace) -> None:
 
 
 def _row(name: str, entries: tuple[Entry, ...]) -> tuple[str, ...]:
+    """Cells on one kind of entries."""
     total = describe_size(sum(entry.size for entry in entries))
     if not entries:
         return name, "0", total, "-", "-"
@@ -112,10 +115,12 @@ def _row(name: str, entries: tuple[Entry, ...]) -> tuple[str, ...]:
 
 
 def _prune(folder: Path, arguments: argparse.Namespace) -> None:
+    """Remove entries down to a limit."""
     _forget(contents_of(folder), arguments.limit, arguments)
 
 
 def _clear(folder: Path, arguments: argparse.Namespace) -> None:
+    """Remove all entries."""
     _forget(contents_of(folder), 0, arguments)
 
 

@@ -1,4 +1,4 @@
-"""What this package can do on this machine: each capability is looked for, compilers are tried."""
+"""Capabilities of this package on this machine: each is looked for, compilers are tried."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Capability:
     """Something that this package can do, or cannot on this machine.
 
     Attributes:
-        name: for people.
+        name: name for people.
         is_ready: whether it can.
-        found: what was found here: versions, a GPU, or what is the matter.
-        remedy: what gives it, or more of it; empty where nothing is missing.
+        found: findings on this machine: versions, a GPU, or the problem.
+        remedy: remedy that gives it, or more of it; empty where nothing is missing.
         compiles: whether it is to compile kernels for some device.
     """
 
@@ -61,6 +61,7 @@ def capabilities() -> Iterator[Capability]:
 
 
 def _looked_for(name: str, look: Callable[[], Found], *, compiles: bool = False) -> Capability:
+    """A capability, found by ``look``; its error tells what is missing."""
     try:
         found, remedy = look()
     except TileError as error:
@@ -73,6 +74,7 @@ def _looked_for(name: str, look: Callable[[], Found], *, compiles: bool = False)
 
 
 def _cuda_compiler() -> Found:
+    """Compile an empty kernel for an NVIDIA GPU."""
     from tvm_tile.build.cuda import compile_cuda, compiler_for
     from tvm_tile.device.detect import detect_device
 
@@ -83,6 +85,7 @@ def _cuda_compiler() -> Found:
 
 
 def _nvidia_gpu() -> Found:
+    """Look for an NVIDIA GPU, and its record."""
     from tvm_tile.calibrate.driver import first_gpu
     from tvm_tile.device.detect import describe_gpu, load_cuda_runtime, read_gpu
 
@@ -102,16 +105,19 @@ def _nvidia_gpu() -> Found:
 
 
 def _described(record: Device) -> str:
+    """Words for a device record."""
     if record.measured is None:
         return f"record {record.name}, not measured"
     return f"record {record.name}, measured {record.measured.date}"
 
 
 def _of_record(record: Device) -> str:
+    """Words for how to have a record measured, if it is not."""
     return "" if record.measured else "`tvm-tile calibrate` measures it, then --device FILE"
 
 
 def _amd_compiler() -> Found:
+    """Compile an empty kernel for an AMD GPU."""
     from tvm_tile.build.hip import compile_hip
     from tvm_tile.build.zig import zig_version
 
@@ -121,6 +127,7 @@ def _amd_compiler() -> Found:
 
 
 def _amd_gpu() -> Found:
+    """Look for an AMD GPU, and its record."""
     from tvm_tile.runtime.drivers.hip import load_hip
 
     hip = load_hip()
@@ -143,6 +150,7 @@ def _amd_gpu() -> Found:
 
 
 def _pocl() -> Found:
+    """Compile an empty kernel with PoCL."""
     from tvm_tile.build.opencl import compile_opencl, opencl_context
 
     compile_opencl("nothing", _EMPTY_OPENCL)
@@ -153,6 +161,7 @@ def _pocl() -> Found:
 
 
 def _package(name: str, extra: str) -> Found:
+    """Look for a package that an extra installs."""
     try:
         return f"{name} {importlib.metadata.version(name)}", ""
     except importlib.metadata.PackageNotFoundError as error:
@@ -161,6 +170,7 @@ def _package(name: str, extra: str) -> Found:
 
 
 def _cache() -> Found:
+    """Look for the folder of the cache, and its size."""
     from tvm_tile.cli.cache import contents_of
     from tvm_tile.files.store import cache_folder
 

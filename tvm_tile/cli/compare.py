@@ -47,6 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _opened(path: Path, key: Path | None) -> CompiledModel:
+    """A saved model, opened for a comparison."""
     import tvm_tile
 
     if path.suffix != SAVED_SUFFIX:

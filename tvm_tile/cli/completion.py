@@ -69,11 +69,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """What the last of some words may become.
+    """Words that the last of some words may become.
 
     Args:
-        parser: of the whole command line.
-        words: behind the program's name; the last is what was typed of the word at the cursor.
+        parser: parser of the whole command line.
+        words: words behind the program's name; the last is what was typed of the word at the
+            cursor.
 
     Returns:
         Whole words; none where the shell is to complete the name of a file.
@@ -99,10 +100,12 @@ def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[st
 
 
 def _starting(text: str, words: Any) -> list[str]:
+    """Words that start with a text."""
     return [word for word in words if word.startswith(text)]
 
 
 def _commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of all commands, by name."""
     found = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return dict(next(found).choices)
 

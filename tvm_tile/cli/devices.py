@@ -25,6 +25,7 @@ def run(_: argparse.Namespace) -> None:
 
 
 def _row(device: Device) -> tuple[str, ...]:
+    """Cells on a device."""
     target = dict(device.target)
     memory = device.memory(MemoryLevel.GLOBAL)
     return (

@@ -60,6 +60,7 @@ def lines_of(found: Sequence[Capability]) -> list[str]:
 
 
 def _device_of_auto() -> str:
+    """Name of the device that ``"auto"`` stands for."""
     from tvm_tile.device.detect import detect_device
     from tvm_tile.errors import DeviceError
 

@@ -40,6 +40,7 @@ def end_cleanly_on_signals() -> None:
 
 
 def _end_when_told(reading: int) -> None:
+    """End the process when a signal's number comes through a pipe."""
     while True:
         for number in os.read(reading, 1):
             if number in _ENDS:
@@ -47,6 +48,7 @@ def _end_when_told(reading: int) -> None:
 
 
 def _end(text: str, status: ExitStatus) -> NoReturn:
+    """End the process with all that it has started, after a word to the user."""
     # \x1b[?25h: the progress bar hides the cursor.
     show_cursor = "\r\x1b[K\x1b[?25h" if sys.stderr.isatty() else ""
     own = 2

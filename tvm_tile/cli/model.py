@@ -1,4 +1,4 @@
-"""What all commands on a model take, and how they open it."""
+"""Arguments that all commands on a model share, and how they open it."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ def open_model(arguments: argparse.Namespace) -> CompiledModel:
 
 
 def _compiled(arguments: argparse.Namespace) -> CompiledModel:
+    """Compile the model of a command."""
     import tvm_tile
     from tvm_tile.cli.progress import ConsoleProgress
 
@@ -148,6 +149,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
+    """Compilation options of a command."""
     from tvm_tile.options import Options
 
     given = {name: getattr(arguments, name) for name in ("topk", "max_loss", "cache")}

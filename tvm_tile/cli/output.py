@@ -1,4 +1,4 @@
-"""What commands write and print: checks of a file's place, sizes and tables for people."""
+"""Output of commands: checks of a file's place, sizes and tables for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check_output(output: Path) -> None:
     """Refuse an output that could not be written.
 
     Raises:
-        SavedModelError: its folder does not exist, or it is a folder itself.
+        SavedModelError: the folder does not exist, or the path is a folder.
     """
     # Compiling can take minutes: better told before than after.
     if not output.parent.is_dir():
@@ -29,7 +29,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file, whole or not at all; to a device, a pipe or through a link as it comes.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout
         path.write_text(text, encoding="utf-8")

@@ -55,8 +55,8 @@ class ConsoleProgress:
 
         Args:
             name: the kernel that was finished.
-            done: how many kernels are finished, this one included.
-            total: how many there are.
+            done: number of kernels that are finished, this one included.
+            total: number of all kernels.
         """
         if self._bar is not None:
             self._bar.update(self._task, description=name, completed=done, total=total)

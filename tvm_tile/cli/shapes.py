@@ -37,6 +37,7 @@ def named_shape(text: str) -> tuple[str, tuple[int | Open, ...]]:
 
 
 def _extent(text: str) -> int | Open | None:
+    """An extent of the command line: a number, or a range; ``None`` for anything else."""
     if text.isdecimal():
         return int(text)
     found = _RANGE.fullmatch(text)

@@ -1,4 +1,4 @@
-"""What the command line says to scripts: exit statuses."""
+"""Exit statuses, by which the command line speaks to scripts."""
 
 from __future__ import annotations
 

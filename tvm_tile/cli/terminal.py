@@ -48,6 +48,7 @@ def show(parts: Sequence[Part]) -> None:
 
 
 def _drawn(table: Table) -> Drawn:
+    """A table as Rich draws it."""
     heading, *rows = table.rows
     drawn = Drawn(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="report.heading")
     for number, name in enumerate(heading):

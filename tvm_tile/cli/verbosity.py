@@ -1,4 +1,4 @@
-"""How much a command tells on standard error: ``--quiet`` and ``--verbose``."""
+"""Messages on standard error, fewer or more: ``--quiet`` and ``--verbose``."""
 
 from __future__ import annotations
 

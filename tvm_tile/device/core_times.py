@@ -20,20 +20,21 @@ class ContractionTimes:
     Cycles are those at which the multiply-adds of the record's peak are sustained.
 
     Attributes:
-        origin: what the numbers are from.
-        exposed_cycles: of a step, spent waiting for its loads and barriers.
-        barrier_cycles: the same where operands are loaded a step ahead: barriers only.
-        barrier_warp_cycles: on top, for each warp that a block's barriers gather.
+        origin: provenance of the numbers, in words.
+        exposed_cycles: cycles of a step in which a block waits for its loads and barriers.
+        barrier_cycles: cycles of a step in which a block waits for barriers, if operands are loaded
+            a step ahead.
+        barrier_warp_cycles: cycles on top for each warp that a block's barriers gather.
         hiding_power: exponent of the number of resident blocks by which such waits are divided.
         start_cycles: start of a kernel, its first loads with a cold cache, its end.
-        issue_share: of the issue slots of these cycles, that instructions fill.
-        lost_slots: that a thread loses for each position of the sum, waiting for loads.
-        wavefront_cycles: of one wavefront of shared memory.
-        cache_share: of the second-level cache's bandwidth, that staging loads reach.
-        store_share: of that bandwidth, that stores reach, a sector each.
-        overlap_power: with which issue, wavefronts and cache traffic of a step add up.
-        copy_slots: of one staging load and store, with their addresses.
-        copy_stall_cycles: that a warp waits for one of its staging loads.
+        issue_share: share of the issue slots of these cycles that instructions fill.
+        lost_slots: slots that a thread loses for each position of the sum, waiting for loads.
+        wavefront_cycles: cycles of one wavefront of shared memory.
+        cache_share: share of the second-level cache's bandwidth that staging loads reach.
+        store_share: share of that bandwidth that stores reach, a sector each.
+        overlap_power: exponent by which issue, wavefronts and cache traffic of a step add up.
+        copy_slots: slots of one staging load and store, with their addresses.
+        copy_stall_cycles: cycles that a warp waits for one of its staging loads.
     """
 
     origin: str
@@ -59,22 +60,22 @@ class WindowTimes:
     Cycles are those at which the multiply-adds of the record's peak are sustained.
 
     Attributes:
-        origin: what the numbers are from.
-        load_slots: of an element that may be padding: read, and a zero before.
+        origin: provenance of the numbers, in words.
+        load_slots: slots of an element that may be padding: a read, and a zero before it.
         test_slots: more, where its row may be padding, too.
-        convert_slots: of an element that is widened.
-        store_slots: of a store.
-        division_slots: of a division by the number of points.
-        start_slots: of a thread: its place in the grid and in the tensors.
-        issue_share: of the issue slots, that instructions fill.
-        request_sectors: what a warp's load or store takes besides its sectors, in sectors.
-        sectors_a_cycle: that the first-level cache gives a warp.
-        cache_share: of the second-level cache's bandwidth, that reads reach.
-        store_share: of that bandwidth, that stores reach, a sector each.
+        convert_slots: slots of an element that is widened to a larger type.
+        store_slots: slots of a store.
+        division_slots: slots of a division by the number of points.
+        start_slots: slots of a thread's start: its place in the grid and in the tensors.
+        issue_share: share of the issue slots that instructions fill.
+        request_sectors: sectors that a warp's load or store costs besides its own.
+        sectors_a_cycle: sectors that the first-level cache gives a warp in a cycle.
+        cache_share: share of the second-level cache's bandwidth that reads reach.
+        store_share: share of that bandwidth that stores reach, a sector each.
         block_cycles: a block's start, its first loads, its last stores.
-        row_cycles: of waiting for rows that are read together.
+        row_cycles: cycles of waiting for rows that are read together.
         rows_in_flight: rows that are read together.
-        overlap_power: with which what bounds a kernel adds up.
+        overlap_power: exponent by which the bounds of a kernel's time add up.
     """
 
     origin: str
@@ -100,10 +101,10 @@ class ReductionTimes:
     """Sums without reuse, and kernels that add the parts of sums (``tile/rows/reduce.py``).
 
     Attributes:
-        origin: what the numbers are from.
+        origin: provenance of the numbers, in words.
         round_trip_cycles: a block's start, a dependent load, the tree of partial sums.
-        lone_bandwidth: of global memory, that a multiprocessor reads alone, in multiples of its
-            share where all read.
+        lone_bandwidth: bandwidth of global memory for a multiprocessor that reads alone, in
+            multiples of its share where all read.
     """
 
     origin: str
@@ -116,7 +117,7 @@ class RowTimes:
     """Chains of reductions over the same rows, which they read again (``tile/rows/rows.py``).
 
     Attributes:
-        origin: what the numbers are from.
+        origin: provenance of the numbers, in words.
         stage_cycles: one pass over a cached row, with its tree of partial sums.
     """
 
@@ -129,12 +130,12 @@ class HeldRowTimes:
     """Chains of reductions whose rows are held in registers (``tile/rows/held_rows.py``).
 
     Attributes:
-        origin: what the numbers are from.
+        origin: provenance of the numbers, in words.
         round_trip_cycles: a block's start, a load under load, the last store.
-        block_cycles: of a multiprocessor, for the start of each of its blocks.
-        shuffle_cycles: of one level of a tree of partial sums.
-        barrier_cycles: that several warps take to share partial sums.
-        level_slots: of a warp, for one level of a tree.
+        block_cycles: cycles that a multiprocessor takes to start a block.
+        shuffle_cycles: cycles of one level of a tree of partial sums.
+        barrier_cycles: cycles that several warps take to share partial sums.
+        level_slots: slots of a warp for one level of a tree.
     """
 
     origin: str
@@ -150,7 +151,7 @@ class ElementwiseTimes:
     """Element-wise operators (``tile/moves/plain.py``).
 
     Attributes:
-        origin: what the numbers are from.
+        origin: provenance of the numbers, in words.
         block_cycles: a block's start, one round trip to memory, its end.
     """
 
@@ -163,14 +164,14 @@ class TransposeTimes:
     """Copies whose output lies in another order than what they read (``tile/moves/transpose.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        unused_sector: of a sector's time, what each unused sector of a line of four costs.
-        thread_slots: of a warp, whatever its threads copy.
+        origin: provenance of the numbers, in words.
+        unused_sector: cost of an unused sector of a line of four, as a share of a sector's time.
+        thread_slots: slots of a warp, whatever its threads copy.
         element_slots: more, for one element of each of its threads.
         load_slots: more, for each load.
-        staged_slots: of an element that goes through shared memory.
+        staged_slots: slots of an element that goes through shared memory.
         block_cycles: a block's start, one round trip to memory, its end.
-        staged_block_cycles: the same with a barrier and shared memory in between.
+        staged_block_cycles: cycles of a block that has a barrier and shared memory in between.
     """
 
     origin: str
@@ -188,16 +189,16 @@ class MatvecTimes:
     """Products of a long operand with a few vectors (``tile/few_rows/matvec.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        load_cycles: of a load where memory is busy.
-        start_cycles: of a kernel's first loads and its end.
-        overlap_power: with which memory, cache, issue and waits add up.
-        run_sectors: that a run of neighbouring elements costs on top of its own.
-        loop_slots: of a warp in a step, besides loads and arithmetic.
-        block_cycles: from the end of the block before to a block's first loads.
+        origin: provenance of the numbers, in words.
+        load_cycles: cycles of a load where memory is busy.
+        start_cycles: cycles of a kernel's first loads and its end.
+        overlap_power: exponent by which memory, cache, issue and waits add up.
+        run_sectors: sectors that a run of neighbouring elements costs on top of its own.
+        loop_slots: slots of a warp in a step, besides loads and arithmetic.
+        block_cycles: cycles from the end of a block to the first loads of the next one.
         barrier_cycles: a barrier, a store and a load of shared memory.
-        shuffle_cycles: of one step of a tree of shuffles.
-        add_cycles: of one of a row of loads from shared memory, added up.
+        shuffle_cycles: cycles of one step of a tree of shuffles.
+        add_cycles: cycles of one load from shared memory in a row of loads that are added up.
     """
 
     origin: str
@@ -219,13 +220,14 @@ class CodedTimes:
     Matrix units multiply, but what their warps do in the main is to decode, on CUDA cores.
 
     Attributes:
-        origin: what the numbers are from.
-        load_cycles: of a load where memory is busy.
-        step_cycles: that a warp takes for one instruction of a matrix unit, its codes' decoding
-            included, where no other warp is in its way.
-        start_cycles: of a kernel: its start, its first loads with a cold cache, its end.
-        closing_cycles: of a block: its start, its sums' way through shared memory, its stores.
-        overlap_power: with which memory, cache, issue, matrix units and waits add up.
+        origin: provenance of the numbers, in words.
+        load_cycles: cycles of a load where memory is busy.
+        step_cycles: cycles that a warp takes for one instruction of a matrix unit, its codes'
+            decoding included, where no other warp is in its way.
+        start_cycles: cycles of a kernel's start, its first loads with a cold cache, and its end.
+        closing_cycles: cycles of a block's start, its sums' way through shared memory, and its
+            stores.
+        overlap_power: exponent by which memory, cache, issue, matrix units and waits add up.
     """
 
     origin: str
@@ -241,18 +243,18 @@ class CoreAttentionTimes:
     """Two products with rows' softmax in between (``tile/attention/cores.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        weight_slots: for one weight: scale, maximum, exponential, sum, store.
-        copy_slots: for one vector from global to shared memory.
-        row_slots: for one row of a step: its maximum and its scale.
-        issue_share: of the issue slots, that instructions fill.
-        load_wavefronts: of shared memory, for a warp's load of vectors.
+        origin: provenance of the numbers, in words.
+        weight_slots: slots of one weight: scale, maximum, exponential, sum, store.
+        copy_slots: slots of one vector's way from global to shared memory.
+        row_slots: slots of one row of a step: its maximum and its scale.
+        issue_share: share of the issue slots that instructions fill.
+        load_wavefronts: wavefronts of shared memory for a warp's load of vectors.
         step_cycles: a block's wait for the keys, for the values and for its threads.
         hiding_power: exponent of the number of resident blocks by which such waits are divided.
         block_cycles: a block's wait for its queries, and its stores.
-        start_cycles: of a kernel: its start, and its end.
-        memory_share: of global memory's bandwidth for reading.
-        cache_share: of the second-level cache's bandwidth, that fills reach.
+        start_cycles: cycles of a kernel's start and its end.
+        memory_share: share of global memory's bandwidth for reading.
+        cache_share: share of the second-level cache's bandwidth that fills reach.
     """
 
     origin: str
@@ -274,16 +276,17 @@ class DecodeTimes:
     """Attention of few queries, bound by reading keys and values (``tile/attention/decode.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        start_cycles: of a kernel: its start, the look at the mask, its end.
-        fetch_cycles: from asking for a tile of keys and values until its weights are added up.
+        origin: provenance of the numbers, in words.
+        start_cycles: cycles of a kernel's start, its look at the mask, and its end.
+        fetch_cycles: cycles from asking for a tile of keys and values until its weights are added
+            up.
         merge_cycles: a block's barriers between its workers' sums and its own.
         cluster_cycles: two waits of a cluster's blocks, and loads of each other's sums.
-        add_cycles: of one worker's number, added to those of others.
-        lone_bandwidth: of global memory, that a multiprocessor reads alone, in multiples of its
-            share where all read.
-        copy_slots: for one vector from global to shared memory.
-        row_slots: for one row of a tile: its mask, its maximum, its weights and their sum.
+        add_cycles: cycles of adding one number of a worker to those of others.
+        lone_bandwidth: bandwidth of global memory for a multiprocessor that reads alone, in
+            multiples of its share where all read.
+        copy_slots: slots of one vector's way from global to shared memory.
+        row_slots: slots of one row of a tile: its mask, its maximum, its weights and their sum.
     """
 
     origin: str
@@ -302,15 +305,15 @@ class GateTimes:
     """Recurrent cells: products of few rows and what follows (``tile/few_rows/gates.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        load_cycles: of a load where memory is busy.
-        start_cycles: of a kernel's first loads and its end.
-        overlap_power: with which memory, cache, issue and waits add up.
-        loop_slots: of a warp in a step, besides loads and arithmetic.
-        block_cycles: from the end of the block before to a block's first loads.
+        origin: provenance of the numbers, in words.
+        load_cycles: cycles of a load where memory is busy.
+        start_cycles: cycles of a kernel's first loads and its end.
+        overlap_power: exponent by which memory, cache, issue and waits add up.
+        loop_slots: slots of a warp in a step, besides loads and arithmetic.
+        block_cycles: cycles from the end of a block to the first loads of the next one.
         barrier_cycles: a barrier, a store and a load of shared memory.
-        shuffle_cycles: of one step of a tree of shuffles.
-        operation_cycles: of an operation that waits for the one before it.
+        shuffle_cycles: cycles of one step of a tree of shuffles.
+        operation_cycles: cycles of an operation that waits for the one before it.
     """
 
     origin: str
@@ -329,8 +332,8 @@ class ScanTimes:
     """Running sums along rows (``tile/rows/scan.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        kernel_cycles: of a kernel's way to memory and back, and its barriers.
+        origin: provenance of the numbers, in words.
+        kernel_cycles: cycles of a kernel's way to memory and back, and of its barriers.
     """
 
     origin: str
@@ -342,9 +345,9 @@ class SortTimes:
     """Sorts of rows by merging (``tile/rows/sort.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        step_cycles: of a merge in shared memory: a search, and two barriers.
-        merge_cycles: of a kernel that merges in global memory.
+        origin: provenance of the numbers, in words.
+        step_cycles: cycles of a step of a merge in shared memory: a search, and two barriers.
+        merge_cycles: cycles of a kernel that merges in global memory.
     """
 
     origin: str

@@ -108,6 +108,7 @@ def _on_chip(clocks: float, lanes: int, shared_per_block: int) -> tuple[Memory, 
 
 
 def _target(arch: str, shared_per_block: int) -> tuple[tuple[str, str | int], ...]:
+    """Attributes of the TVM target of an NVIDIA GPU."""
     return (
         ("arch", arch),
         ("kind", "cuda"),
@@ -125,6 +126,7 @@ def _mma(*dtypes: str) -> tuple[MatrixInstruction, ...]:
 
 
 def _shipped_record(name: str) -> Device:
+    """A device record that comes with the package."""
     file = resources.files("tvm_tile.device") / "records" / name
     return from_json(file.read_text(encoding="utf-8"))
 

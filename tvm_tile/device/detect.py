@@ -35,7 +35,7 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class GpuProperties:
-    """What the driver tells about a GPU.
+    """Properties of a GPU as its driver tells them.
 
     Attributes:
         name: the marketing name, such as ``"NVIDIA H200"``.
@@ -77,7 +77,7 @@ def resolve_device(device: str | Device) -> Device:
 
     Raises:
         UnknownDeviceError: no record has that name, or ``device`` is neither name nor record.
-        DeviceRecordError: it is a file that holds no device record.
+        DeviceRecordError: the file holds no device record.
         DeviceTooSmallError: ``"auto"``, and the GPU present is older than any record.
     """
     if isinstance(device, Device):
@@ -132,6 +132,7 @@ def device_for_target(target: Any) -> Device:
 
 
 def _cuda_device_for_target(attributes: dict[str, Any]) -> Device:
+    """The record for a CUDA target: of the GPU here if it fits, or the architecture's newest."""
     arch = str(attributes.get("arch", ""))
     wanted = _arch_version(arch)
     gpu = read_gpu()
@@ -172,7 +173,7 @@ def read_gpu() -> GpuProperties | None:
 
 
 def _told_by_driver() -> dict[str, Any]:
-    """What CUDA's driver tells of the first GPU that TVM does not ask; nothing without one."""
+    """Properties of the first GPU that CUDA's driver tells and TVM does not; none without one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -184,7 +185,7 @@ def properties_of(driver: Any) -> dict[str, Any]:
     """Further fields of :class:`GpuProperties`, of the first GPU.
 
     Args:
-        driver: has ``cuDeviceGetAttribute``, as libcuda does.
+        driver: driver that has ``cuDeviceGetAttribute``, as libcuda does.
     """
 
     def read(attribute: int) -> int:
@@ -267,6 +268,7 @@ def _newest_records(compute_version: tuple[int, int]) -> list[Device]:
 
 
 def _closest_record(gpu: GpuProperties) -> Device:
+    """The record of the newest known architecture whose memory is nearest in size."""
     return min(
         _newest_records(gpu.compute_version),
         key=lambda device: abs(
@@ -328,6 +330,7 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
 
 
 def _with_limits(base: Device, *, arch: str, shared_memory: int) -> Device:
+    """The record with another architecture and size of shared memory, its measurements left out."""
     target = dict(base.target) | {"arch": arch, "max_shared_memory_per_block": shared_memory}
     return replace(
         base,
@@ -344,15 +347,18 @@ def _with_limits(base: Device, *, arch: str, shared_memory: int) -> Device:
 
 
 def _compute_version(device: Device) -> tuple[int, int]:
+    """Compute capability of a device."""
     return _arch_version(str(dict(device.target)["arch"]))
 
 
 def _arch_version(arch: str) -> tuple[int, int]:
+    """Compute capability in an architecture's name, such as ``"sm_90a"``."""
     # "sm_90a" -> (9, 0), "sm_120" -> (12, 0): the last digit is the minor version.
     digits = re.sub(r"\D", "", arch)
     return (int(digits[:-1]), int(digits[-1])) if len(digits) > 1 else (0, 0)
 
 
 def _arch(compute_version: tuple[int, int]) -> str:
+    """Name of an architecture for a compute capability."""
     suffix = "a" if compute_version >= _FIRST_ARCH_SPECIFIC else ""
     return f"sm_{compute_version[0]}{compute_version[1]}{suffix}"

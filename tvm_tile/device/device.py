@@ -1,4 +1,4 @@
-"""What hardware is there: frozen data that every decision reads.
+"""Frozen data on the hardware, which every decision reads.
 
 Numbers are per device unless said otherwise. Sizes are bytes, rates are bytes or
 floating-point operations per second, times are seconds.
@@ -18,7 +18,7 @@ STATIC_SHARED_LIMIT = 48 * 1024
 
 
 class MemoryLevel(Enum):
-    """Where a tile can live, nearest to the arithmetic first (Roller, section 3)."""
+    """Levels of memory that a tile can live in, nearest to the arithmetic first (Roller, 3)."""
 
     REGISTER = "register"
     SHARED = "shared"
@@ -30,7 +30,7 @@ class Memory:
     """One level of the memory hierarchy.
 
     Attributes:
-        level: which level this is.
+        level: the level that this memory is.
         scope: the storage scope TensorIR uses for it.
         capacity: bytes; per block for SHARED, per thread for REGISTER.
         bandwidth: bytes per second over the whole device.
@@ -58,7 +58,8 @@ class Reading:
 
     Attributes:
         quantity: the attribute of :class:`Device` that it is for, such as ``"peak_flops"``.
-        variant: which of several, such as ``"float16"`` or ``"float16 wgmma"``; may be empty.
+        variant: which of several forms was measured, such as ``"float16"`` or ``"float16 wgmma"``;
+            may be empty.
         value: median of the repeats, in ``unit``.
         unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"``, ``"Hz"`` or ``"B"``.
         spread: interquartile range over the median; None where it was not kept.
@@ -73,7 +74,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Where the measured numbers of a record come from; what has no reading was not measured.
+    """Origin of a record's measured numbers; numbers without a reading were not measured.
 
     Attributes:
         date: year, month and, where known, day: ``"2026-11-21"``.
@@ -111,23 +112,23 @@ class Device:
         bank_count: shared-memory banks, four bytes wide each.
         memories: one record a level, nearest first.
         peak_flops: sorted (dtype, operations per second) pairs without matrix units.
-        matrix_flops: the same of the matrix units, by the inputs' dtype, dense; ``"tf32"`` is
-            float32 rounded to ten bits of mantissa.
+        matrix_flops: dense operations a second of the matrix units, by the inputs' dtype;
+            ``"tf32"`` is float32 rounded to ten bits of mantissa.
         clock: sustained cycles per second of a multiprocessor.
         read_bandwidth: bytes per second when global memory is only read; the bandwidth of
             ``memories`` counts reads and writes of a copy together.
         l2_capacity: bytes of second-level cache.
         l2_bandwidth: bytes per second that the second-level cache delivers to all multiprocessors.
         launch_latency: seconds from one kernel to the next inside a graph.
-        stream_launch_latency: the same for kernels that are queued one by one.
+        stream_launch_latency: the same latency for kernels that are queued one by one.
         grid_barrier_latency: seconds that one wait of all blocks for one another takes, with
             one block on each multiprocessor; None where they cannot.
-        matrix_instructions: what the matrix units can do.
+        matrix_instructions: matrix instructions that the units have.
         supports_grid_barrier: whether all blocks of a launch can wait for one another.
         supports_graphs: whether launches can be captured and replayed as a graph.
         supports_dependent_launches: whether a kernel of a graph can start while the one before it
             ends, and wait for that one's end itself.
-        dependent_launches: what that is worth; None where it was not measured.
+        dependent_launches: gains of kernels that start early; None where these were not measured.
         times: parameters of the kernels' time models.
         measured: when and on what its numbers were measured; None for data sheets' numbers.
     """

@@ -16,17 +16,17 @@ class WarpgroupTimes:
     """Products by warpgroup instructions (``tile/products/warpgroup.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        rate_share: of the matrix units' rate in the record, that these instructions reach.
-        cache_share: of the second-level cache's bandwidth, that fills of the ring reach.
-        memory_share: of global memory's bandwidth for reading.
-        ring_cycles: from asking for a chunk to its products' end.
+        origin: provenance of the numbers, in words.
+        rate_share: share of the matrix units' rate in the record that these instructions reach.
+        cache_share: share of the second-level cache's bandwidth that fills of the ring reach.
+        memory_share: share of global memory's bandwidth for reading.
+        ring_cycles: cycles from asking for a chunk to the end of its products.
         start_cycles: a launch from a cold start, the first chunk, the last stores.
         split_cycles: two waits of a cluster, and adding its parts, for each doubling.
-        tile_cycles: from the end of a tile to the next one's first product.
-        cluster_share: of the multiprocessors, that clusters of more than two blocks can use.
-        step_power: with which products, fills and waits of a step add up.
-        total_power: with which the busiest multiprocessor and memory add up.
+        tile_cycles: cycles from the end of a tile to the next one's first product.
+        cluster_share: share of the multiprocessors that clusters of more than two blocks can use.
+        step_power: exponent by which products, fills and waits of a step add up.
+        total_power: exponent by which the busiest multiprocessor and memory add up.
     """
 
     origin: str
@@ -58,10 +58,11 @@ class CodedWarpgroupTimes:
     All else is as :class:`WarpgroupTimes` says. A step is 32 elements of the sum deep.
 
     Attributes:
-        origin: what the numbers are from.
-        rate_share: of the rate that instructions reach with both operands in shared memory.
-        step_slots: of a warp in a step, besides what decodes.
-        step_cycles: that a warpgroup waits in a step for codes and products, whatever others do.
+        origin: provenance of the numbers, in words.
+        rate_share: share of the rate that instructions reach with both operands in shared memory.
+        step_slots: slots of a warp in a step, besides its decoding.
+        step_cycles: cycles that a warpgroup waits in a step for codes and products, whatever others
+            do.
     """
 
     origin: str
@@ -75,13 +76,14 @@ class ChainTimes:
     """Two products with rows' softmax in between, such as attention (``tile/attention/chain.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        weight_cycles: of a multiprocessor, for one weight: exponential, maximum, sum, rounding.
-        step_cycles: of waiting for a tile, and for the products' ends.
+        origin: provenance of the numbers, in words.
+        weight_cycles: cycles of a multiprocessor for one weight: exponential, maximum, sum,
+            rounding.
+        step_cycles: cycles of waiting for a tile, and for the products' ends.
         item_cycles: the first tiles and the last stores of an item.
         start_cycles: a launch from a cold start.
-        memory_share: of global memory's bandwidth for reading.
-        step_power: with which products and weights of a step add up.
+        memory_share: share of global memory's bandwidth for reading.
+        step_power: exponent by which products and weights of a step add up.
     """
 
     origin: str
@@ -95,15 +97,15 @@ class ChainTimes:
 
 @dataclass(frozen=True, slots=True)
 class StoreTimes:
-    """What is done with matrix units' sums before the store (``tile/products/store_work.py``).
+    """Arithmetic on matrix units' sums before they are stored (``tile/products/store_work.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        operation_slots: of a warp, for one operation on a sum.
-        wide_slots: of a warp, for a sum's share of a store, with its place.
-        single_slots: of a warp, for a store of its own beyond that.
-        waiting_warps: so many warps' slots are lost between one sum and the next: a warp waits for
-            its own instructions, however few others there are.
+        origin: provenance of the numbers, in words.
+        operation_slots: slots of a warp for one operation on a sum.
+        wide_slots: slots of a warp for a sum's share of a store, with its place.
+        single_slots: slots of a warp, beyond that, for a sum that is stored by itself.
+        waiting_warps: number of warps whose slots are lost between one sum and the next, because a
+            warp waits for its own instructions, however few others there are.
     """
 
     origin: str
@@ -118,16 +120,17 @@ class MmaTimes:
     """Products by a warp's matrix instructions (``tile/products/mma.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        share_beside_wgmma: of the matrix units' rate, where only warpgroup instructions reach all.
-        chunk_cycles: from asking for a chunk to its arrival.
-        wait_cycles: for all warps, once a chunk.
+        origin: provenance of the numbers, in words.
+        share_beside_wgmma: share of the matrix units' rate, where only warpgroup instructions reach
+            all of it.
+        chunk_cycles: cycles from asking for a chunk to its arrival.
+        wait_cycles: cycles that all warps wait, once a chunk.
         step_cycles: fragments and products of a depth of 16, one after the other.
         tile_cycles: the first chunk, the last stores.
         start_cycles: a launch from a cold start.
         copy_by_element: times of an asynchronous copy, where lanes lie apart and are packed.
-        step_power: with which the parts of a step add up.
-        total_power: with which the busiest multiprocessor and memory add up.
+        step_power: exponent by which the parts of a step add up.
+        total_power: exponent by which the busiest multiprocessor and memory add up.
     """
 
     origin: str
@@ -147,15 +150,15 @@ class WarpAttentionTimes:
     """Two products with rows' softmax in between, by a warp's instructions (``warp_attention.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        weight_slots: for one weight: scale, maximum, exponential, sum, rounding.
-        rate_share: of what warp instructions reach of the matrix units' rate.
+        origin: provenance of the numbers, in words.
+        weight_slots: slots of one weight: scale, maximum, exponential, sum, rounding.
+        rate_share: share that warp instructions reach of the matrix units' rate.
         step_cycles: a block's wait for the keys, for the values and for its threads.
         hiding_power: exponent of the number of resident blocks by which such waits are divided.
         block_cycles: a block's wait for its queries, and its stores.
-        start_cycles: of a kernel: its start, and its end.
-        memory_share: of global memory's bandwidth for reading.
-        step_power: with which products, loads of fragments and weights add up.
+        start_cycles: cycles of a kernel's start and its end.
+        memory_share: share of global memory's bandwidth for reading.
+        step_power: exponent by which products, loads of fragments and weights add up.
         copy_by_element: times of an asynchronous copy, where elements come through registers.
     """
 
@@ -176,26 +179,26 @@ class HaloTimes:
     """A product, windows of its result and a product of these (``tile/products/halo.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        copy_slots: for a unit of 16 bytes.
-        tap_copy_slots: for a window's weight.
-        fragment_slots: for a fragment of the first product.
-        value_slots: for a value of it.
-        operation_slots: for an operation on such a value.
-        product_slots: of 16 rows by 16 columns by a depth of 16, with its loads.
-        summed_slots: of a tap of a fragment.
-        weight_slots: of a tap, for its share of weights.
-        sum_slots: of a window's sum.
-        sum_operation_slots: for an operation on such a sum.
-        store_slots: of a unit of the output.
-        total_slots: of a value of the second product.
-        slot_cycles: from one slot of a warp to its next, alone.
-        issue_share: of a scheduler's slots, that are filled where nothing waits.
-        turn_cycles: of waiting, in each turn of channels.
-        block_cycles: of waiting, once a block.
+        origin: provenance of the numbers, in words.
+        copy_slots: slots of a copy of 16 bytes.
+        tap_copy_slots: slots of a copy of a window's weight.
+        fragment_slots: slots of a fragment of the first product.
+        value_slots: slots of a value of the first product.
+        operation_slots: slots of an operation on such a value.
+        product_slots: slots of a product of 16 rows by 16 columns by a depth of 16, with its loads.
+        summed_slots: slots of a tap of a fragment.
+        weight_slots: slots of a tap for its share of weights.
+        sum_slots: slots of a window's sum.
+        sum_operation_slots: slots of an operation on such a sum.
+        store_slots: slots of 16 bytes of the output.
+        total_slots: slots of a value of the second product.
+        slot_cycles: cycles from one slot of a warp to its next, where no other warp is.
+        issue_share: share of a scheduler's slots that are filled where nothing waits.
+        turn_cycles: cycles of waiting in each turn of channels.
+        block_cycles: cycles of waiting once a block.
         start_cycles: a launch from a cold start.
-        block_power: with which a block's own time and what it shares add up.
-        total_power: with which the busiest multiprocessor and memory add up.
+        block_power: exponent by which a block's own time and that of shared units add up.
+        total_power: exponent by which the busiest multiprocessor and memory add up.
     """
 
     origin: str
@@ -225,13 +228,13 @@ class MatrixCoreTimes:
     """Products by AMD's matrix instructions (``tile/products/matrix_cores.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        chunk_cycles: from asking for a chunk to its arrival.
-        wait_cycles: for all waves, once a chunk, and for what is stored there.
+        origin: provenance of the numbers, in words.
+        chunk_cycles: cycles from asking for a chunk to its arrival.
+        wait_cycles: cycles that all waves wait, once a chunk, with those of its stores.
         tile_cycles: the first chunk, the last stores.
         start_cycles: a launch from a cold start.
-        step_power: with which the parts of a step add up.
-        total_power: with which the busiest compute unit and memory add up.
+        step_power: exponent by which the parts of a step add up.
+        total_power: exponent by which the busiest compute unit and memory add up.
     """
 
     origin: str

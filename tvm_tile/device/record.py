@@ -100,6 +100,7 @@ def write_record(device: Device, path: Path) -> None:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
+    """Types of a dataclass's fields, in their order."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in fields(cls)}
 
@@ -111,6 +112,7 @@ def _is_pairs(hint: Any) -> bool:
 
 
 def _encode(value: Any, hint: Any) -> Any:
+    """A field's value as JSON has it."""
     if isinstance(hint, type) and is_dataclass(hint):
         return {name: _encode(getattr(value, name), inner) for name, inner in _hints(hint).items()}
     if value is not None and typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -147,6 +149,7 @@ def _decode(value: Any, hint: Any, where: str) -> Any:
 
 
 def _decode_dataclass(value: Any, cls: type, where: str) -> Any:
+    """An object of a record's file as a dataclass; it must be complete."""
     hints = _hints(cls)
     if not isinstance(value, dict):
         _refuse(where, "an object", value)
@@ -162,6 +165,7 @@ def _decode_dataclass(value: Any, cls: type, where: str) -> Any:
 
 
 def _decode_union(value: Any, hints: tuple[Any, ...], where: str) -> Any:
+    """An entry of a record's file as one of several types."""
     if value is None and type(None) in hints:
         return None
     *others, last = [hint for hint in hints if hint is not type(None)]
@@ -172,6 +176,7 @@ def _decode_union(value: Any, hints: tuple[Any, ...], where: str) -> Any:
 
 
 def _decode_tuple(value: Any, hint: Any, where: str) -> tuple[Any, ...]:
+    """A list or an object of a record's file as a tuple."""
     items = typing.get_args(hint)
     if _is_pairs(hint):
         if not isinstance(value, dict):
@@ -186,6 +191,7 @@ def _decode_tuple(value: Any, hint: Any, where: str) -> tuple[Any, ...]:
 
 
 def _refuse(where: str, wanted: str, value: Any) -> NoReturn:
+    """Refuse an entry of a record's file, by its place."""
     raise DeviceRecordError(f"{where} must be {wanted}", repr(value)[:80], _REMEDY)
 
 

@@ -37,15 +37,16 @@ _BLOCKS = 16  # with a barrier each; single waves need none
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What a compute unit of a generation is like.
+    """Properties that all compute units of a generation share.
 
     Attributes:
         warp_size: threads of a wave.
         lanes: float32 multiply-adds of a compute unit in a cycle.
         threads: resident on a compute unit.
         registers: 32-bit ones of a compute unit, accumulation registers among them.
-        registers_per_thread: that any instruction can name; those for accumulation come on top.
-        register_unit: a thread is given multiples of so many.
+        registers_per_thread: registers that any instruction can name; those for accumulation come
+            on top.
+        register_unit: number of registers of which a thread is given a multiple.
         local_data_share: bytes of a compute unit; ``shared_per_block``, what a block can have.
     """
 
@@ -163,6 +164,7 @@ def _memories(
 
 
 def _target(mcpu: str, family: _Family) -> tuple[tuple[str, str | int], ...]:
+    """Attributes of the TVM target of an AMD GPU."""
     return (
         ("kind", "rocm"),
         ("max_num_threads", 1024),
@@ -176,6 +178,7 @@ def _target(mcpu: str, family: _Family) -> tuple[tuple[str, str | int], ...]:
 def _products(
     intrinsic: str, dtype: str, *shapes: tuple[int, int, int]
 ) -> tuple[MatrixInstruction, ...]:
+    """Matrix instructions of one name and element type, one for each shape."""
     acc_dtype = "int32" if dtype == "int8" else "float32"
     return tuple(MatrixInstruction(shape, dtype, acc_dtype, intrinsic) for shape in shapes)
 

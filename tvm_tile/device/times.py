@@ -1,4 +1,4 @@
-"""What the time models of kernels have to know of a GPU besides its rates: fitted numbers, as data.
+"""Fitted numbers that the time models of kernels need of a GPU besides its rates, as data.
 
 A record without measurements inherits the normalised numbers of its family's measured one; what
 they are per class is in :mod:`tvm_tile.device.core_times` and
@@ -43,12 +43,12 @@ _Times = TypeVar("_Times")
 
 @dataclass(frozen=True, slots=True)
 class WarmLine:
-    """What a rule's kernel takes amid a model: ``slope * (seconds - start)``.
+    """Predicted time of a rule's kernel amid a model: ``slope * (seconds - start)``.
 
     Attributes:
         rule: name of the rule.
-        start_cycles: of a kernel's predicted time, what a warm one is without.
-        slope: by which the rest is multiplied.
+        start_cycles: cycles of a kernel's predicted time that a warm kernel does not take.
+        slope: factor of the rest of the time.
     """
 
     rule: str
@@ -61,9 +61,9 @@ class WarmTimes:
     """Kernels amid a model, whose operands are in the second-level cache (``launches/warm.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        least_seconds: of a kernel that does nothing, its launch included.
-        lines: of the rules whose models know a cold start only.
+        origin: provenance of the numbers, in words.
+        least_seconds: least time of a kernel, its launch included, even if it does nothing.
+        lines: lines for the rules whose time models assume a cold start.
     """
 
     origin: str
@@ -76,11 +76,11 @@ class StreamTimes:
     """Operators of a persistent kernel that are bound by reading weights (``plan/stream.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        share: of the bandwidth of reading, that all vEUs reach together.
-        step_cycles: from the end of a step's last rTask to the first data of the next one, if that
-            has asked for none ahead; beside a barrier, where it waits for one.
-        ahead_bytes: of its weights that a step asks for while it waits; zero where that gains
+        origin: provenance of the numbers, in words.
+        share: share of the bandwidth of reading that all vEUs reach together.
+        step_cycles: cycles from the end of a step's last rTask to the first data of the next one,
+            if that has asked for none ahead; beside a barrier, where it waits for one.
+        ahead_bytes: bytes of its weights that a step asks for while it waits; zero where that gains
             nothing.
     """
 
@@ -95,20 +95,22 @@ class PersistentTimes:
     """Kernels as parts of a persistent one (``plan/choices.py``, ``ways.py``, ``place.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        launch_seconds: of a kernel, before its first instruction and behind its last.
-        cooperative_seconds: that a cooperative launch takes longer than another one.
-        shortest_cycles: of a block: a load, a store.
-        slowdown: of a block beside others of other kernels, over its time as a kernel's.
-        product_slowdown: the same of products and convolutions amid loops and branches, whose
-            kernels have many of them, and registers for none in particular.
+        origin: provenance of the numbers, in words.
+        launch_seconds: time of a kernel before its first instruction and behind its last.
+        cooperative_seconds: time that a cooperative launch takes longer than another one.
+        shortest_cycles: least cycles of a block: a load, a store.
+        slowdown: factor of a block's time beside blocks of other kernels, over its time in a kernel
+            by itself.
+        product_slowdown: the same factor for products and convolutions amid loops and branches, in
+            kernels that have many of them, with registers for none in particular.
         cold_start_cycles: more, for code and operands that are in no first-level cache.
-        inefficiency: what a kernel keeps its multiprocessor busy, over the roofline.
-        sum_inefficiency: what sums from shared memory take, over the arithmetic's peak.
-        resident_cycles: of a block whose weights are in place: its vectors, its sums' tree.
+        inefficiency: time for which a kernel keeps its multiprocessor busy, over the roofline's.
+        sum_inefficiency: time of sums from shared memory, over that at the arithmetic's peak.
+        resident_cycles: cycles of a block whose weights are in place: its vectors, and the tree of
+            its sums.
         rtask_cycles: reading an rTask's record, looking at its counters, the barriers before and
             after it, and the addition to its own counter.
-        flag_cycles: from the addition to a counter until those who spin on it go on.
+        flag_cycles: cycles from the addition to a counter until those who spin on it go on.
         half_precision_pays: whether kernels of float16 and bfloat16 were measured to gain by it.
             Where they were not, they stay launches of their own.
         stream: operators that are bound by reading weights; ``None`` where they were not measured:
@@ -136,10 +138,10 @@ class HostFlowTimes:
     """Loops and branches on the host, which no CUDA graph holds (``passes/flow/plan.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        launch_seconds: from a kernel that the virtual machine launches to the next one, at least.
-        turn_seconds: that an iteration takes beside its launches.
-        decision_seconds: that the host takes to read a condition and to go on by it.
+        origin: provenance of the numbers, in words.
+        launch_seconds: least time from one kernel that the virtual machine launches to the next.
+        turn_seconds: time of an iteration beside its launches.
+        decision_seconds: time that the host takes to read a condition and to go on by it.
     """
 
     origin: str
@@ -153,12 +155,13 @@ class DependentLaunchTimes:
     """Kernels that start while the one before them ends (``launches/dependent_launches.py``).
 
     Attributes:
-        origin: what the numbers are from.
-        overlap_seconds: by which a kernel ends earlier for it, if it has nothing to fetch ahead.
-        wait_seconds: that waiting and giving way take in a kernel that cannot start earlier.
-        ahead_bytes: of its constants that a kernel should have fetched into the second-level cache
-            ahead of its wait; zero where that gains nothing.
-        ahead_seconds: by which a kernel ends earlier for these.
+        origin: provenance of the numbers, in words.
+        overlap_seconds: time by which a kernel that starts early ends earlier, if it has nothing to
+            fetch ahead.
+        wait_seconds: time of waiting and giving way in a kernel that cannot start earlier.
+        ahead_bytes: bytes of its constants that a kernel should have fetched into the second-level
+            cache ahead of its wait; zero where that gains nothing.
+        ahead_seconds: time by which a kernel ends earlier for these bytes.
     """
 
     origin: str
@@ -177,7 +180,7 @@ class Contest:
     Attributes:
         earlier: name of the rule that is asked first.
         later: name of the other one.
-        ratio: that of the later rule over that of the earlier one, geometric mean.
+        ratio: time of the later rule's kernels over that of the earlier rule's, a geometric mean.
         spread: standard deviation of its logarithm.
     """
 
@@ -192,7 +195,7 @@ class Contests:
     """Measured contests between rules, which tell whose kernel to take (``tile/rules.py``).
 
     Attributes:
-        origin: what the numbers are from.
+        origin: provenance of the numbers, in words.
         pairs: the rules that are compared; one is not displaced by those it is in no pair with.
     """
 
@@ -277,8 +280,8 @@ def needed(times: _Times | None, unit: str) -> _Times:
     """The parameters of a matrix unit's time model.
 
     Args:
-        times: from a record.
-        unit: what the numbers are for, in words.
+        times: parameters from a device record, or None.
+        unit: words for the unit that the parameters are for.
 
     Raises:
         DeviceRecordError: the record has none, though its device has the unit.

@@ -39,9 +39,9 @@ class TileError(Exception):
     """Base of all errors of this package.
 
     Args:
-        requirement: what must hold.
-        current: what was found instead.
-        remedy: what the user can do about it.
+        requirement: sentence that says which condition must hold.
+        current: sentence that says what was found instead.
+        remedy: sentence that says what the user can do about it.
     """
 
     def __init__(self, requirement: str, current: str, remedy: str) -> None:
@@ -74,7 +74,7 @@ class UnsupportedOperatorError(ModelError):
     """The model uses an operator that no importer knows, or of data types that TVM lacks.
 
     Args:
-        requirement: as of every error; so are ``current`` and ``remedy``.
+        requirement: as in every error; so are ``current`` and ``remedy``.
         nodes: names of the operators in an exported program, where it is one.
     """
 
@@ -153,7 +153,7 @@ class BoundError(RunError):
 
 
 class ProfileError(TileError):
-    """What tells when the kernels of a run begin and end is missing, or fails."""
+    """The profiler that tells when kernels begin and end is missing, or fails."""
 
 
 class PlanError(TileError):
@@ -169,6 +169,7 @@ class InstallationError(TileError):
 
 
 def _below(kind: type[TileError]) -> list[type[TileError]]:
+    """An exception's class with all classes below it."""
     return [kind, *(inner for one in kind.__subclasses__() for inner in _below(one))]
 
 

@@ -17,7 +17,7 @@ def check_flag(name: str, value: Any) -> None:
     """Refuse an option that is neither True nor False: a text such as ``"no"`` would be true.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: the value is neither.
     """
     if not isinstance(value, bool):
         raise OptionError(f"{name} must be True or False", repr(value), "pass one of them")
@@ -27,7 +27,7 @@ def check_count(name: str, value: Any, least: int, remedy: str) -> None:
     """Refuse an option that is no whole number, or too small.
 
     Raises:
-        OptionError: it is.
+        OptionError: the value is no whole number, or below the least one.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         kind = "negative" if least == 0 else f"less than {least}"
@@ -38,7 +38,7 @@ def check_bound(name: str, value: Any) -> None:
     """Refuse an option that bounds what a kernel counts, unless it is a word of the kernel's.
 
     Raises:
-        OptionError: it is no whole number, or one that no kernel can count to.
+        OptionError: the value is no whole number, or none that a kernel can count to.
     """
     check_count(name, value, 1, "leave it out for the default")
     if value > _MOST:
@@ -49,7 +49,7 @@ def check_share(name: str, value: Any, remedy: str) -> None:
     """Refuse an option that is no share of something, such as 0.05 for a twentieth, 0 or more.
 
     Raises:
-        OptionError: it is no number, negative, infinite or NaN.
+        OptionError: the value is no number, negative, infinite or NaN.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= sys.float_info.max:
@@ -60,7 +60,7 @@ def check_folder(name: str, value: Any) -> None:
     """Refuse an option that is neither a flag nor the path of a folder.
 
     Raises:
-        OptionError: it is neither, or an empty path.
+        OptionError: the value is neither a flag nor a path, or an empty path.
     """
     is_path = isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str)
     if isinstance(value, bool) or (is_path and os.fspath(value) and "\0" not in os.fspath(value)):
@@ -92,6 +92,7 @@ def checked_sizes(inputs: Any, ranges: type = int) -> dict[str, tuple[Any, ...]]
 
 
 def _extent(value: Any, ranges: type) -> Any:
+    """A size that a user gave, as a number or an open range; raises ValueError otherwise."""
     if isinstance(value, ranges) and ranges is not int:
         return value
     extent = operator.index(value)
@@ -101,6 +102,7 @@ def _extent(value: Any, ranges: type) -> Any:
 
 
 def _no_sizes(found: str) -> ModelError:
+    """The error for inputs that are no sizes."""
     return ModelError(
         "inputs= must give names their sizes, whole numbers that are not negative",
         found[:200],

@@ -18,7 +18,7 @@ def did_you_mean(given: str, known: Iterable[str], otherwise: str) -> str:
 
     Args:
         given: the name.
-        known: names that would do.
+        known: names that are known.
         otherwise: the remedy where none of them is meant.
     """
     found = closest(given, known)

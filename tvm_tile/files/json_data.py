@@ -17,12 +17,12 @@ def text_of(data: Any) -> str:
 
 
 def revived(kind: Any, data: Any) -> Any:
-    """What ``dataclasses.asdict`` took apart, each value of the type that its field has.
+    """Make frozen data of the dictionary that ``dataclasses.asdict`` made of such data.
 
     Args:
         kind: a dataclass, a tuple of one kind or of several, a ``frozenset``, a ``Mapping`` from
             texts, a union of such kinds, or what JSON has itself.
-        data: of it; fields that are missing take their defaults.
+        data: dictionary of the fields; fields that are missing take their defaults.
 
     Raises:
         TypeError: a field is unknown, missing and without a default, or of another type.
@@ -51,12 +51,14 @@ def revived(kind: Any, data: Any) -> Any:
 
 
 def _of_type(kind: type, data: Any) -> Any:
+    """``data``, which must be of exactly this type."""
     if type(data) is not kind:
         raise TypeError(f"{data!r:.80} where a {kind.__name__} belongs")
     return data
 
 
 def _of_union(kinds: tuple[Any, ...], data: Any) -> Any:
+    """``data`` as the first of several types that fits."""
     for kind in kinds:
         if data is None and kind is type(None):
             return None
@@ -68,6 +70,7 @@ def _of_union(kinds: tuple[Any, ...], data: Any) -> Any:
 
 
 def _scalar(kind: Any, data: Any) -> Any:
+    """``data`` as a number, text or flag; floats must be finite."""
     if kind is float and type(data) in (int, float):
         # A whole number stays one, so that what is written again is the same text.
         if not math.isfinite(data):
@@ -78,10 +81,12 @@ def _scalar(kind: Any, data: Any) -> Any:
 
 @cache
 def _kinds(kind: Any) -> Mapping[str, Any]:
+    """Types of a dataclass's fields, by name."""
     return get_type_hints(kind)
 
 
 @cache
 def _required(kind: Any) -> frozenset[str]:
+    """Names of the fields without defaults."""
     own = fields(kind)
     return frozenset(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)

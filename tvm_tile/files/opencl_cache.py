@@ -1,4 +1,4 @@
-"""Where PoCL and pyopencl keep what they compile: in our folder, and not without end."""
+"""The folder in which PoCL and pyopencl keep what they compile: ours, and of limited size."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forget_programs(folder: Path, most_bytes: int) -> None:
 
     Args:
         folder: PoCL's.
-        most_bytes: of all programs.
+        most_bytes: limit of the size of all programs together, in bytes.
     """
     looked = folder / "looked"
     with contextlib.suppress(OSError):
@@ -83,6 +83,7 @@ def programs_of(folder: Path) -> list[Entry]:
 
 
 def _program(path: Path) -> Entry:
+    """A folder of PoCL's as an entry: its last use, and its size."""
     used, size = path.stat().st_mtime, 0
     for inner in path.rglob("*"):
         with contextlib.suppress(OSError):

@@ -41,8 +41,8 @@ class Store:
 
     Args:
         folder: made when the first entry is kept; may be deleted at any time.
-        version: of whatever makes the entries; those of other versions are not found.
-        most_bytes: that all entries may take together, more or less.
+        version: version of whatever makes the entries; entries of other versions are not found.
+        most_bytes: approximate limit of the size of all entries together, in bytes.
     """
 
     def __init__(self, folder: Path, version: str, most_bytes: int = 1 << 30) -> None:
@@ -52,7 +52,7 @@ class Store:
         self._until_look = 0.0
 
     def get(self, key: bytes) -> bytes | None:
-        """What was kept under a key; None where nothing was, or something that is damaged."""
+        """Bytes that are kept under a key; None where there are none, or damaged ones."""
         digest = self._digest(key)
         path = self._path(digest)
         try:
@@ -90,9 +90,11 @@ class Store:
                 forget_oldest(entries, int(self._most_bytes * _LEAVE))
 
     def _digest(self, key: bytes) -> bytes:
+        """Digest of a key and the store's version."""
         return hashlib.sha256(self._version + b"\0" + key).digest()
 
     def _path(self, digest: bytes) -> Path:
+        """Path of an entry's file."""
         name = digest.hex()
         return self._folder / name[:2] / name[2:]
 
@@ -125,7 +127,7 @@ def entries_of(folder: Path) -> list[Entry]:
 
 
 def _checked(content: bytes, digest: bytes) -> bytes | None:
-    """What an entry holds; None where it is damaged or another key's."""
+    """Content of an entry; None where it is damaged or has another key."""
     expected, checked = (
         content[len(_MAGIC) : len(_MAGIC) + _SUM_BYTES],
         content[_START - _SUM_BYTES :],
@@ -145,13 +147,13 @@ def _checked(content: bytes, digest: bytes) -> bytes | None:
 def cache_folder(
     option: bool | str | os.PathLike[str], environment: Mapping[str, str]
 ) -> Path | None:
-    """Where to keep things; None for nowhere.
+    """Folder for the cache; None for no cache.
 
     Args:
         option: a folder, in which ``~`` is the user's home; False for none; True for
             ``TVM_TILE_CACHE``, which may be empty for none, and where that is not set the user's
             cache folder.
-        environment: of this process.
+        environment: environment variables of this process.
 
     Raises:
         OptionError: ``option`` is an empty path, or of no home that is known.

@@ -1,4 +1,4 @@
-"""What lies in a cache on disk, and what goes when there is too much of it."""
+"""Entries of a cache on disk, and which of them go when there are too many."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def forget_oldest(
     """Remove what was not used for longest, until the rest is no larger than a limit.
 
     Args:
-        entries: all that there is.
-        most_bytes: that may be left.
-        in_use_since: what was used since then stays, whatever the limit, for others may read it.
+        entries: all entries.
+        most_bytes: limit of the size of the entries that are left, in bytes.
+        in_use_since: time since which used entries stay, whatever the limit, as others may be
+            reading them.
 
     Returns:
         What was removed. Another process may have been faster.

@@ -29,7 +29,7 @@ def replacing(path: Path, *, permissions: int = 0o666, durable: bool = True) -> 
 
     Args:
         path: replaced by the new file; a symbolic link is replaced itself, not what it leads to.
-        permissions: of a new file, less the process's mask.
+        permissions: mode of a new file, from which the process's mask is subtracted.
         durable: wait until the disk has it.
 
     Raises:
@@ -70,6 +70,7 @@ def _create(name: Path, permissions: int) -> tuple[int, bool]:
 
 
 def _remove_orphans(folder: Path) -> None:
+    """Remove unfinished files that processes left behind which no longer run."""
     with contextlib.suppress(OSError):
         for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
             if time.time() - path.lstat().st_mtime > _ORPHANED_S and _is_unlocked(path):
@@ -77,6 +78,7 @@ def _remove_orphans(folder: Path) -> None:
 
 
 def _is_unlocked(path: Path) -> bool:
+    """Whether no process holds the lock of a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -91,11 +93,11 @@ def _is_unlocked(path: Path) -> bool:
 
 
 def read_regular(path: Path, most_bytes: int) -> tuple[bytes, os.stat_result]:
-    """What a regular file holds, and what the file system says of it.
+    """Content of a regular file, and its status from the file system.
 
     Args:
         path: links are followed; devices and pipes, which may never end, are refused.
-        most_bytes: that it may hold.
+        most_bytes: limit of the file's size.
 
     Raises:
         OSError: there is no such file, it is not a regular one, or it is larger.

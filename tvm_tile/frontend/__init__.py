@@ -2,6 +2,17 @@
 
 Nothing here imports ``onnx`` or ``torch`` before a model of that kind arrives. For pipelines of
 one's own, :func:`from_exported_program`, :func:`from_onnx` and :func:`from_relay` make plain Relax.
+
+Every door makes loops in one form, private functions that end with a call of themselves
+(``loops.py``); ``scan.py`` reads and makes a tensor's rows in them, ``trips.py`` finds the loops
+that a count ends, and :mod:`tvm_tile.build.tail_calls` makes the call a jump, behind all passes.
+
+Weights of a few bits stay codes if ``Options(low_bit=True)`` says so: ``keep_codes.py`` decides
+which, and ``trace_codes.py`` evaluates what decodes them, by ``evaluate.py``, and compares it with
+the codes that are kept, bit by bit. Products of 8-bit codes need no option: ``factors.py`` reads an
+operand back to ``(codes - zero) * scale``, and ``narrow_products.py`` multiplies the codes, and
+argues why that is as exact. Both happen before constants are folded, which would make floats of the
+weights.
 """
 
 from __future__ import annotations

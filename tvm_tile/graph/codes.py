@@ -33,10 +33,12 @@ class Coded:
 
     Attributes:
         format: how.
-        shape: of its values.
+        shape: shape of the values.
         packed: the codes, uint8, of ``format.packed_shape(shape)``.
-        table: of ``2**bits`` entries of ``format.entry``; ``None`` where codes are no entries.
-        shared: what boxes share, in the order of ``format.shared``; floats of a byte as uint8.
+        table: ``2**bits`` entries of type ``format.entry``; ``None`` where codes are no entries of
+            a table.
+        shared: numbers that boxes share, in the order of ``format.shared``; floats of a byte as
+            uint8.
     """
 
     format: TensorFormat
@@ -69,7 +71,7 @@ class Coded:
         return all(np.array_equal(own, theirs) for own, theirs in pairs)
 
     def turned(self) -> Coded:
-        """What is kept of the transposed matrix, whose codes lie by its rows."""
+        """The transposed matrix, whose codes lie by its rows."""
         patterns = unpack(self.packed, self.format.code.bits, self.shape[-1])
         packed = pack(np.ascontiguousarray(patterns.T), self.format.code.bits)
         shared = tuple(np.ascontiguousarray(array.T) for array in self.shared)
@@ -84,7 +86,7 @@ class Coded:
         )
 
     def of_each(self, patterns: Array, box: Sequence[int]) -> Array:
-        """What each of some codes would mean in each box of the tensor.
+        """Values that some codes would have in each box of the tensor.
 
         Args:
             patterns: their bits, of one dimension.
@@ -116,7 +118,7 @@ class Coded:
 
 
 def stacked(parts: Sequence[Coded]) -> Coded | None:
-    """What is kept of the matrix whose first rows are one matrix, the next ones another, and so on.
+    """Stack matrices: the first rows are those of the first matrix, and so on.
 
     Returns:
         ``None`` where these have other columns, are kept in formats that differ in more than how
@@ -141,7 +143,7 @@ def stacked(parts: Sequence[Coded]) -> Coded | None:
 
 
 def _with_side(part: Coded, place: int, side: int) -> Array:
-    """What boxes share, of boxes of ``side`` rows, which divide those that there are."""
+    """Shared numbers for boxes of ``side`` rows, which divide the boxes that there are."""
     own = min(part.format.shared[place].box[0], part.shape[0])
     return np.repeat(part.shared[place], -(-own // side), axis=0)[: -(-part.shape[0] // side)]
 
@@ -159,7 +161,7 @@ def pack(patterns: Array, bits: int) -> Array:
 
     Args:
         patterns: uint8, each below ``2**bits``; of one dimension at least.
-        bits: of a code, 1 to 8.
+        bits: bits of a code, 1 to 8.
 
     Returns:
         uint8; rows (along the last axis) of ``ceil(extent * bits / 8)`` bytes.
@@ -221,7 +223,7 @@ def have_same_bits(a: Array, b: Array) -> bool:
 
 
 def numbers_of(code: Code) -> Array:
-    """What each of the ``2**bits`` codes means, in their order: int32, or float32 of floats.
+    """Numbers that the ``2**bits`` codes stand for, in their order: int32, or float32 for floats.
 
     Raises:
         ValueError: the codes are entries of a table, which it is for others to know.
@@ -236,6 +238,7 @@ def numbers_of(code: Code) -> Array:
 
 
 def _numbers_of_floats(code: Floats, patterns: Array) -> Array:
+    """Values of bit patterns in a floating-point format, as float32."""
     magnitude = patterns % (1 << (code.exponent + code.mantissa))
     exponent, fraction = magnitude >> code.mantissa, magnitude % (1 << code.mantissa)
     is_tiny = (exponent == 0) & code.is_signed
@@ -248,12 +251,12 @@ def _numbers_of_floats(code: Floats, patterns: Array) -> Array:
 
 
 def spread(shared: Shared, array: Array, shape: Sequence[int]) -> Array:
-    """What boxes share, as numbers, each as often as its box has elements.
+    """Shared numbers, each repeated for all elements of its box.
 
     Args:
-        shared: says which boxes.
+        shared: numbers that boxes share, with their boxes.
         array: one value for each box; patterns where ``shared`` keeps floats of a byte.
-        shape: of the tensor.
+        shape: shape of the tensor.
     """
     if isinstance(shared.stored, Floats):
         array = numbers_of(shared.stored)[array]

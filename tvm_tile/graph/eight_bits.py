@@ -11,13 +11,13 @@ _LARGEST_SUM = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where integers lie: from ``low`` to ``high``, both included."""
+    """A range of integers, from ``low`` to ``high``, both included."""
 
     low: int
     high: int
 
     def less(self, other: Span) -> Span:
-        """Where the differences lie of these integers and others."""
+        """Range of the differences between these integers and others."""
         return Span(self.low - other.high, self.high - other.low)
 
     @property

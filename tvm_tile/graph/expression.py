@@ -1,4 +1,4 @@
-"""What an element of a tensor is: an expression found in one place, to be written in another.
+"""Elements of tensors as expressions, found in one place, to be written in another.
 
 A fused function says what it computes in blocks of loops; a kernel computes the same with loops of
 its own, and keeps in registers or shared memory what the blocks hand to one another as tensors. So
@@ -29,7 +29,8 @@ class Expression:
 
     Attributes:
         value: itself, an expression of TensorIR.
-        axes: its variables -> what they are of axes; other variables stay as they are.
+        axes: variables of the expression -> the axes that they stand for; other variables stay as
+            they are.
         given: tensors whose elements are given where it is written: sums that lie in registers.
     """
 
@@ -41,7 +42,7 @@ class Expression:
     def of(
         cls, block: SBlock, operator: Operator, value: Any, given: tuple[Any, ...] = ()
     ) -> Expression:
-        """What a block computes on its way, with the names that ``operator`` gives its axes."""
+        """The expression that a block stores, with the names that ``operator`` gives its axes."""
         pairs = zip(block.iter_vars, operator.axes, strict=True)
         return cls(value, {v.var: AffineIndex(((axis.name, 1),)) for v, axis in pairs}, given)
 
@@ -62,6 +63,7 @@ class Expression:
         return self._names([var for load in self.loads for var in variables_in(load)])
 
     def _names(self, variables: Sequence[Any]) -> frozenset[str]:
+        """Names of the axes that the variables stand for."""
         used = (self.axes[var] for var in variables if var in self.axes)
         return frozenset(name for index in used for name, _ in index.terms)
 
@@ -107,7 +109,7 @@ class Expression:
         return tvm_ffi.structural_map(self.value, entries, order="post")
 
     def _number(self, load: Any) -> int | None:
-        """Which of the given tensors a load is of."""
+        """Number of the given tensor that a load reads."""
         return next((n for n, own in enumerate(self.given) if load.source.same_as(own)), None)
 
 
@@ -179,7 +181,7 @@ def combined(block: SBlock, kind: Any) -> Any | None:
 
 
 def summand(block: SBlock) -> Any | None:
-    """What a block adds up, from zero on; ``None`` where that is not what it does."""
+    """Expression that a block adds up from zero; ``None`` for a block that does anything else."""
     start = block.init
     is_from_zero = isinstance(start, tirx.BufferStore) and number_in(start.value) == 0
     return combined(block, tirx.Add) if is_from_zero else None
@@ -218,7 +220,7 @@ def quotient(value: Any, count: Any) -> Any:
 
 
 def remainder(value: Any, count: Any) -> Any:
-    """What :func:`quotient` leaves."""
+    """Remainder of the division of :func:`quotient`."""
     return value % count if isinstance(count, int) else tirx.truncmod(value, like(value, count))
 
 

@@ -73,6 +73,7 @@ def extract_operator(block: SBlock) -> Operator | None:
 
 
 def _axes(block: SBlock) -> tuple[Axis, ...] | None:
+    """Axes of a block by unique names; ``None`` if one is neither spatial nor summed."""
     axes = []
     for v in block.iter_vars:
         if not isinstance(v.dom.extent, tirx.IntImm) or v.iter_type not in (0, 2):
@@ -88,7 +89,7 @@ def nodes_in(tree: Any, *kinds: Any, order: str = "pre") -> list[Any]:
     """The nodes of some kinds in an expression or a statement, as often as they occur.
 
     Args:
-        tree: where to look.
+        tree: expression or statement to be searched.
         kinds: classes of nodes.
         order: ``"pre"`` for a node ahead of those that it holds, ``"post"`` for it behind them.
     """
@@ -125,6 +126,7 @@ def _guarded_buffers(nodes: list[Any]) -> list[Any]:
 
 
 def _access(buffer: Any, indices: Any, names: Names) -> Access | None:
+    """An access to a buffer; ``None`` where the buffer's extents are not known."""
     shape = list(buffer.ty.shape if hasattr(buffer, "ty") else buffer.shape)
     if not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return None
@@ -166,6 +168,7 @@ def affine_index(expr: Any, names: Names) -> AffineIndex:
 
 
 def _affine(expr: Any, names: dict[Any, str]) -> dict[str, int] | None:
+    """Coefficients of an expression by axes, the constant by ``""``; ``None`` if not affine."""
     if isinstance(expr, tirx.IntImm):
         return {"": int(expr)}
     if isinstance(expr, tirx.Var):

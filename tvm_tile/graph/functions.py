@@ -58,7 +58,7 @@ def reached(var: Any, calls: Mapping[Any, Set[Any]], without: Set[Any] = frozens
 
     Args:
         var: the function.
-        calls: of a module, as :func:`calls_of` tells them.
+        calls: calls of each function of a module, as :func:`calls_of` tells them.
         without: functions behind which nobody looks.
     """
     found: set[Any] = set()
@@ -91,6 +91,7 @@ def is_called(mod: tvm.IRModule, name: str) -> bool:
 
 
 def _changed(mod: tvm.IRModule, kind: type, change: Callable[[Any], Any]) -> tvm.IRModule:
+    """The module with each function of a kind as ``change`` makes it."""
     result = mod.clone()
     for var, func in mod.functions_items():
         changed = change(func) if isinstance(func, kind) else func

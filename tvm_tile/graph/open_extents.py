@@ -26,8 +26,8 @@ class Open:
         high: its greatest value, elements.
         name: extents of one name are equal in each call; one without a name, the default, is its
             own.
-        step: it is a multiple of this number, as ``low`` and ``high`` are, 1 by default: sizes of
-            images that a network halves five times are multiples of 32.
+        step: divisor of the extent, and of ``low`` and ``high``, 1 by default: sizes of images that
+            a network halves five times are multiples of 32.
     """
 
     low: int
@@ -43,10 +43,10 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What stands for one open extent, or for several that are equal.
+    """A symbol that stands for one open extent, or for several that are equal.
 
     Attributes:
-        name: for people; no two symbols of a model have one.
+        name: name for people; no two symbols of a model share one.
         low: the least value.
         high: the greatest value.
         step: all values are multiples of it.
@@ -74,7 +74,7 @@ class Form:
     Attributes:
         terms: pairs of symbols' positions, one of them twice in a square, and a factor; no factor
             is zero.
-        divisor: at least 1.
+        divisor: divisor of the sum, at least 1.
     """
 
     terms: tuple[tuple[tuple[int, ...], int], ...]
@@ -122,6 +122,7 @@ def fit(values: Mapping[Point, int]) -> Form | None:
 
 
 def _term(symbols: tuple[int, ...], factor: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """A product of symbols with its factor, as a form's terms; none for 0."""
     return ((symbols, factor),) if factor else ()
 
 
@@ -157,6 +158,7 @@ def _solved(rows: list[list[Fraction]], unknowns: int) -> list[Fraction] | None:
 
 
 def _without(row: list[Fraction], pivot: list[Fraction], column: int) -> list[Fraction]:
+    """A row of equations with the pivot's variable eliminated."""
     factor = row[column]
     return (
         [number - factor * own for number, own in zip(row, pivot, strict=True)] if factor else row
@@ -181,7 +183,7 @@ def _fit_quotient(values: Mapping[Point, int], position: int) -> Form | None:
 
 
 def variable(number: int, name: str) -> str:
-    """What the symbol of this number and name is called in code: an identifier of its own."""
+    """Identifier, in generated code, of the symbol of this number and name."""
     return re.sub(r"\W", "_", f"extent{number}_{name}", flags=re.ASCII)
 
 

@@ -56,8 +56,8 @@ class _Alphabet:
     """The different codes of a tensor, at most 256, and which of them each element has.
 
     Attributes:
-        codes: of one dimension; some may be no element's.
-        places: in ``codes``, uint8, of the tensor's shape.
+        codes: codes in one dimension; some may be no element's.
+        places: place in ``codes`` of each element: uint8, in the tensor's shape.
     """
 
     codes: Array
@@ -86,10 +86,10 @@ class _Code(NamedTuple):
     """How the codes of an alphabet are kept.
 
     Attributes:
-        code: what the bits of a code mean.
+        code: meaning of the bits of a code.
         entry: element type of what codes mean.
         patterns: the bits of each code of the alphabet, uint8.
-        table: what they mean, where they are entries.
+        table: entries that the codes number, where they are entries.
     """
 
     code: Code
@@ -208,6 +208,7 @@ def _coded(codes: Array, table: Array | None) -> _Code | None:
 
 
 def _entries(numbers: Array, table: Array) -> _Code | None:
+    """Codes that number entries of a table; ``None`` where they do not, or are too many."""
     if numbers.min() < 0 or numbers.max() >= min(len(table), _MOST_ENTRIES):
         return None
     bits = max(int(numbers.max()).bit_length(), 1)
@@ -216,6 +217,7 @@ def _entries(numbers: Array, table: Array) -> _Code | None:
 
 
 def _integers(codes: Array) -> _Code | None:
+    """Codes that are integers of at most 8 bits; ``None`` if they have more."""
     low, high = int(codes.min()), int(codes.max())
     is_signed = low < 0
     bits = max(high.bit_length(), (-low - 1).bit_length()) + 1 if is_signed else high.bit_length()
@@ -229,6 +231,7 @@ def _integers(codes: Array) -> _Code | None:
 def _shared(
     operand: StepOperand, shape: tuple[int, ...], halves: tuple[str, ...]
 ) -> tuple[Shared, Array]:
+    """An operand's numbers, one for each box, and how boxes share them."""
     values = operand.values.reshape(
         (1,) * (len(shape) - operand.values.ndim) + operand.values.shape
     )

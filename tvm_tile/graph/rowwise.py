@@ -28,8 +28,8 @@ class Rows:
     """A tensor as rows.
 
     Attributes:
-        shape: of the tensor; it has one dimension or more.
-        axis: that rows run along.
+        shape: shape of the tensor; it has one dimension or more.
+        axis: axis that rows run along.
     """
 
     shape: tuple[int, ...]
@@ -66,8 +66,8 @@ class Scan:
     """``y[p] = x[0] ∘ ... ∘ x[p]`` along each row.
 
     Attributes:
-        combine: what ∘ is.
-        rows: of the input, and of all outputs.
+        combine: the operation ∘.
+        rows: rows of the input, and of all outputs.
         source: data type of the input.
         result: data type of the output.
         is_exclusive: ``y[p]`` is without ``x[p]``; for sums and products.
@@ -108,8 +108,8 @@ class Sort:
     NaN is larger than all numbers, as in PyTorch.
 
     Attributes:
-        rows: of the input.
-        kept: so many elements of each row.
+        rows: rows of the input.
+        kept: how many first elements of each row are kept.
         source: data type of the input, and of the values.
         is_descending: the largest first.
         has_values: the elements are an output.

@@ -1,4 +1,4 @@
-"""What a model takes, returns and changes."""
+"""Inputs, outputs and side effects of a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OpenAxis:
     Attributes:
         axis: its position.
         text: its extent, for people: an expression of symbols.
-        symbol: whose value it is, of an input.
+        symbol: symbol whose value the extent is, in an input.
     """
 
     axis: int
@@ -33,12 +33,13 @@ class Signature:
     """One input or output.
 
     Attributes:
-        name: as the model names it.
+        name: name of the input or output in the model.
         shape: extents; ``()`` for a scalar. Of open ones the greatest.
         dtype: TVM's name, such as ``"float32"``.
         open_axes: dimensions whose extents a call decides, in order.
-        path: of an input within an argument of PyTorch's: its name, and the keys there, one within
-            the other; those of a sequence are places. Empty for what is an argument itself.
+        path: path of an input within an argument of a PyTorch model: the argument's name, then the
+            keys, one within the other; keys of a sequence are places. Empty for an input that is an
+            argument itself.
     """
 
     name: str
@@ -78,7 +79,7 @@ def dense_bytes(array: np.ndarray) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a call changes, besides what it returns.
+    """Changes that a call makes, besides its results.
 
     A function of a model with effects takes its state behind its inputs. Behind its outputs it
     returns the new values, first of the written inputs, then of the state: each in memory of its
@@ -86,7 +87,7 @@ class Effects:
 
     Attributes:
         written_inputs: positions of inputs whose tensors get new values, as PyTorch writes to them.
-        state: what the model itself keeps.
+        state: changes of state that the model itself keeps.
     """
 
     written_inputs: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""How the values of a tensor are kept as codes of a few bits, as frozen data without TVM.
+"""Formats of tensors whose values are kept as codes of a few bits, as frozen data without TVM.
 
 A value is made of its code in this order, and rounded after each step to the step's element type::
 
@@ -23,6 +23,7 @@ _BYTE = 8  # bits
 
 
 def _check_bits(bits: int) -> None:
+    """Refuse codes of less than 1 bit or more than a byte."""
     if not 1 <= bits <= _BYTE:
         raise ValueError(f"codes have 1 to {_BYTE} bits, not {bits}")
 
@@ -63,7 +64,7 @@ class Floats:
         mantissa: its bits.
         is_signed: whether the highest bit is a sign.
         first_special: codes from this one on, the sign left out, are infinity or NaN.
-        infinities: how many of these are infinity, the first ones.
+        infinities: how many of the special codes, the first ones, are infinity.
     """
 
     exponent: int
@@ -82,7 +83,7 @@ class Floats:
 
     @property
     def bias(self) -> int:
-        """What the exponent is less."""
+        """Number that is subtracted from the exponent."""
         return int((1 << (self.exponent - 1)) - 1)
 
     def __str__(self) -> str:
@@ -130,13 +131,13 @@ class TensorFormat:
     """How a tensor is kept.
 
     Attributes:
-        code: what the bits of a code mean.
+        code: meaning of the bits of a code.
         entry: element type of the table's entries; of other codes that of their numbers, which it
             holds exactly.
-        dtype: of the values.
-        zero: what is subtracted first.
-        scales: what is multiplied with, in this order.
-        offset: what is added last.
+        dtype: element type of the values.
+        zero: numbers that are subtracted first.
+        scales: factors, in the order of multiplication.
+        offset: numbers that are added last.
     """
 
     code: Code
@@ -194,6 +195,7 @@ class TensorFormat:
         return ", ".join(self._parts())
 
     def _parts(self) -> Iterator[str]:
+        """Words for the parts of a format."""
         yield f"{self.code} of {self.entry}" if isinstance(self.code, Entries) else str(self.code)
         if self.zero is not None:
             yield f"zero {self.zero}"
@@ -210,8 +212,8 @@ def stacked_format(formats: Sequence[TensorFormat], rows: Sequence[int]) -> Tens
     shared by more rows is kept several times.
 
     Args:
-        formats: of the matrices; these have columns alike.
-        rows: of each.
+        formats: formats of the matrices, which agree along columns.
+        rows: rows of each matrix.
 
     Returns:
         ``None`` where the formats differ in more than how many rows a box has.
@@ -236,7 +238,7 @@ def bytes_of(dtype: str) -> int:
     """Bytes of an element of ``dtype``, as TVM spells it.
 
     Raises:
-        ValueError: it has no bytes of its own.
+        ValueError: the type has no bytes of its own.
     """
     digits = re.search(r"\d+", dtype)
     if digits is None or int(digits.group()) % _BYTE:

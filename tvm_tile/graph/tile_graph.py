@@ -1,4 +1,4 @@
-"""What to compute: operators with affine accesses, as frozen data without TVM.
+"""Operators with affine accesses, as frozen data without TVM.
 
 Roller describes an operator by its tensor expression (section 3.1); this is the part of
 that expression which tile decisions need: the axes, and how each tensor is indexed by them.
@@ -99,7 +99,7 @@ class Access:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every index is an affine form."""
+        """Whether every index is an affine form of the axes, with nothing left out."""
         return all(index.is_exact for index in self.indices)
 
     def along(self, axes: Container[str]) -> Access:
@@ -113,7 +113,7 @@ class Access:
         """The access with other names of all axes.
 
         Args:
-            names: of each axis, the name that it had and the one that it gets.
+            names: pairs of each axis's former name and its new one.
         """
         terms = (tuple((names[axis], c) for axis, c in index.terms) for index in self.indices)
         indices = zip(self.indices, terms, strict=True)

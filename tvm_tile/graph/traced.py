@@ -18,7 +18,7 @@ HALVES = ("float16", "bfloat16")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOperand:
-    """What a step subtracts, multiplies or adds; it broadcasts with the codes."""
+    """Operand of a step, which subtracts, multiplies or adds it; it broadcasts with the codes."""
 
     values: Array
     dtype: str
@@ -26,11 +26,11 @@ class StepOperand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What one operator makes of each element.
+    """A step of the computation: one operator's arithmetic on each element.
 
     Attributes:
         dtype: element type of the result.
-        function: of the element and the operand; ``None`` of a cast.
+        function: function of the element and the operand; ``None`` for a cast.
         operand: broadcasts with the codes; ``None`` of a cast.
     """
 
@@ -46,11 +46,11 @@ class Traced:
     Attributes:
         codes: integers, truth values, or floats of 8 or 4 bits.
         dtype: element type of the values.
-        steps: what was computed of the codes, or of the entries that they number.
-        table: of floats, whose entries the codes number.
-        zero: what was subtracted first, as formats know it.
-        scales: what was multiplied with then.
-        offset: what was added last.
+        steps: steps that were computed of the codes, or of the entries that they number.
+        table: floats that the codes number, if they are entries of a table.
+        zero: numbers that were subtracted first, as formats know it.
+        scales: factors of the multiplications behind that.
+        offset: numbers that were added last.
     """
 
     codes: Array
@@ -76,10 +76,10 @@ class Traced:
         return np.broadcast_to(self._computed(self.codes, lambda own: own), self.codes.shape)
 
     def of_each(self, codes: Array, box: Sequence[int]) -> Array:
-        """What each of some codes would mean in each box of the tensor.
+        """Values that some codes would have in each box of the tensor.
 
         Args:
-            codes: of one dimension.
+            codes: codes in one dimension.
             box: extents of boxes, in each of which elements have the same operands.
 
         Returns:
@@ -95,6 +95,7 @@ class Traced:
         return self._computed(codes.reshape(-1, *(1 for _ in sides)), first_of_boxes)
 
     def _computed(self, codes: Array, chosen: Callable[[Array], Array]) -> Array:
+        """Values of codes after all steps; ``chosen`` gives each operand's numbers."""
         value = codes if self.table is None else looked_up(self.table, codes)
         with np.errstate(all="ignore"):  # NaN and infinities are meant
             for step in self.steps:
@@ -136,15 +137,18 @@ class Traced:
         return self._followed(np.multiply, values, replace(self._like(values), scales=scales))
 
     def _followed(self, function: np.ufunc, values: Array, found: Traced | None) -> Traced | None:
+        """The tensor behind one more step, if that fits the format."""
         step = Step(self.dtype, function, values)
         return None if found is None else replace(found, steps=(*self.steps, step))
 
     def _less(self, values: Array) -> Traced | None:
+        """The tensor with values subtracted; ``None`` if the format cannot hold that."""
         if self.scales or self.zero is not None:
             return self._plus(-values) if self.is_float else None
         return replace(self._like(values), zero=StepOperand(values, self.dtype))
 
     def _plus(self, values: Array) -> Traced | None:
+        """The tensor with values added; ``None`` if the format cannot hold that."""
         if not self.scales and self.zero is None:
             return self._less(-values if self.is_float else -values.astype(np.int64))
         is_fused = any(own.dtype not in HALVES for own in self.scales[-1:])

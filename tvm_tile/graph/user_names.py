@@ -53,7 +53,7 @@ def named(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
     """A module as it was written, with names.
 
     Args:
-        mod: in Relax.
+        mod: a module in Relax.
         names: variable -> the names of what it is the value of. What is computed on the way to
             these values has their names.
     """
@@ -93,8 +93,10 @@ def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
 
 
 def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
-    """For each function of a module that is called: the names of what each of its calls computes,
-    equal ones once, in the order of the calls."""
+    """For each function that is called, the names of the values that its calls compute.
+
+    Each name is there once, in the order of the calls.
+    """
     found: dict[str, list[Names]] = {}
     for func in mod.functions.values():
         if not isinstance(func, relax.Function):
@@ -109,13 +111,13 @@ def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """Which value of a function is computed of which.
+    """Dataflow of a function: which value is computed of which others.
 
     Attributes:
         values: variable -> what it is bound to.
         reads: variable -> those that its value is computed of, all in order.
         names: variable -> the names that its value carries, where it carries some.
-        results: what the function returns.
+        results: values that the function returns.
     """
 
     values: Mapping[Any, Any]
@@ -165,7 +167,7 @@ def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
 
 
 def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
-    """For each variable that is gone, but is not constant: those whose values now hold what it was.
+    """For each variable that is gone, and no constant, the variables that now hold its value.
 
     What was constant is folded: nothing computes it in a run.
     """
@@ -234,6 +236,7 @@ def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
 
 
 def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
+    """A body whose bindings carry the names given."""
     blocks = [
         type(block)([_renewed_binding(binding, names) for binding in block.bindings])
         for block in body.blocks
@@ -244,6 +247,7 @@ def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
 
 
 def _renewed_binding(binding: Any, names: Mapping[Any, Names]) -> Any:
+    """A binding that carries the names given, branches of an If included."""
     value = binding.value
     if isinstance(value, relax.If):
         branches = (_renewed(branch, names) for branch in (value.true_branch, value.false_branch))

@@ -106,11 +106,13 @@ def assemble(name: str, parts: Sequence[CopiedBody], layout: KernelSizes) -> tir
 
 
 def _declare(parameter: Parameter) -> Any:
+    """Declare a parameter of the kernel."""
     buffer = T.buffer(parameter.shape, parameter.dtype)
     return ib.arg(parameter.name, buffer)
 
 
 def _write(kernel: PersistentKernel, tensors: Sequence[Any], parts: Sequence[CopiedBody]) -> None:
+    """Write the loop of a vEU over its queue of records."""
     layout, thread = kernel.layout, kernel.thread
     words = layout.record_words
     first = ib.Bind(kernel.queues[kernel.veu * 2])

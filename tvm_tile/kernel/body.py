@@ -81,6 +81,7 @@ class Body:
         return 0 if self.resident is None else aligned(_bytes(self.resident))
 
     def _extents(self, kind: str) -> int:
+        """Number of blocks or threads: the product of a kind of launch extents."""
         return math.prod(n for tag, (_, n) in self.indices.items() if tag.startswith(kind))
 
 
@@ -88,9 +89,9 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
     """Lower a PrimFunc that is one kernel.
 
     Raises:
-        BuildError: it is none, or has what no part of a kernel can have: tensor maps (copies by
-            TMA), clusters, scalars as parameters, or sums in shared memory that threads of a warp
-            add up in step, of types that no shuffle takes.
+        BuildError: the function is no single kernel, or has parts that a persistent kernel cannot
+            have: tensor maps (copies by TMA), clusters, scalars as parameters, or sums in shared
+            memory that threads of a warp add up in step, of types that no shuffle takes.
     """
     named = with_numbered_params(widen_halves(func)).with_attr("global_symbol", "body")
     lowered = lower_module(tvm.IRModule({"body": named}), compat.make_target(device))
@@ -109,6 +110,7 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
 
 
 def _no_body(requirement: str, found: str) -> BuildError:
+    """The error for a kernel that cannot be part of a persistent one."""
     remedy = "launch it by itself"
     return BuildError(f"a kernel inside a persistent one must have {requirement}", found, remedy)
 
@@ -124,10 +126,12 @@ def with_numbered_params(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _number(param: Any) -> int:
+    """Position that a parameter's name ``a0``, ``a1``, ... tells."""
     return int(str(param.name).removesuffix("_ptr").removeprefix("a"))
 
 
 def _found(stmt: Any, params: Mapping[int, Any]) -> Body:
+    """The body of a lowered kernel, with its indices, shared memory and barriers."""
     indices: dict[str, tuple[Any, int]] = {}
     shared: list[Any] = []
     waits: list[Any] = []
@@ -177,6 +181,7 @@ def is_wait(statement: Any) -> bool:
 
 
 def _bytes(buffer: Any) -> int:
+    """Size of a buffer in bytes."""
     dtype = tvm_ffi.dtype(str(buffer.ty.dtype))
     size = -(-int(dtype.bits) * int(dtype.lanes) // 8)
     return math.prod(int(extent) for extent in buffer.ty.shape) * size

@@ -1,4 +1,4 @@
-"""What persistent kernels have in common: their numbers, and how a record's body is run."""
+"""Parts that all persistent kernels share: their numbers, and how a record's body is run."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Parameter:
     """A tensor that the kernel is given.
 
     Attributes:
-        name: of the parameter.
+        name: name of the parameter.
         shape: its extents.
-        dtype: of its elements.
+        dtype: type of its elements.
     """
 
     name: str
@@ -61,11 +61,11 @@ class FlowSizes:
     """The numbers that the text of control flow depends on.
 
     Attributes:
-        regions: of the program.
+        regions: regions of the program.
         stops: whether it may go beyond a bound: the kernel's last output but one is then the word
             that says why it ended.
-        frames: of its calls; None where there are none. Two tensors more than there are then are
-            the frame of the call that runs, and of one that it calls.
+        frames: frames of its calls; None where there are none. Two tensors more than there are then
+            are the frame of the call that runs, and of one that it calls.
     """
 
     regions: int
@@ -83,13 +83,14 @@ class KernelSizes:
         veus_per_processor: blocks that must fit on a multiprocessor at once.
         inputs: tensors that it reads, the constants last.
         outputs: tensors that it writes, the workspace last.
-        record_words: of a record.
-        records: how many.
-        counters: of all persistent kernels, each of which has some of its own.
-        shared_bytes: of a vEU, but for what the kernel needs for itself.
+        record_words: words of a record.
+        records: number of records.
+        counters: counters of all persistent kernels, each of which has some of its own.
+        shared_bytes: bytes of shared memory of a vEU, without those that the kernel needs for
+            itself.
         asks: whether its records ask for constants ahead.
         arguments: word of a record with which its arguments begin.
-        flow: its control flow; none of a straight line.
+        flow: its control flow; none for a straight line.
     """
 
     num_veus: int
@@ -115,8 +116,8 @@ class PersistentKernel:
         veu: number of the block.
         thread: number of the thread.
         records: the table of records.
-        queues: where each vEU's begin.
-        counters: of all persistent kernels.
+        queues: first record of each vEU's queue.
+        counters: counters of all persistent kernels.
     """
 
     layout: KernelSizes
@@ -129,14 +130,14 @@ class PersistentKernel:
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """What a block keeps in shared memory.
+    """State of a block in shared memory.
 
     Attributes:
         kept: the words of two records: that which runs, and the next.
-        places: of each tensor, and behind them of two frames, how far it is from ``base``.
+        places: distance of each tensor, and behind them of two frames, from ``base``.
         base: address of the last tensor.
         pool: scratch memory of whichever body runs, and behind it what stays resident.
-        shares: of a record's words, which a thread fetches: number and first word.
+        shares: number and first word of a thread's shares of a record, which it fetches.
     """
 
     kept: Any
@@ -176,6 +177,7 @@ def count_up(kernel: PersistentKernel, signal: Any) -> None:
 
 
 def _address(pointer: Any) -> Any:
+    """A pointer as an integer."""
     return T.reinterpret("int64", pointer)
 
 
@@ -184,7 +186,7 @@ class RecordView:
     """The record of what runs.
 
     Attributes:
-        shared: what the block keeps.
+        shared: state of the block.
         first: its first word among those that are kept.
         layout: the kernel's numbers.
         thread: number of the thread.

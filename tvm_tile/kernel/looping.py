@@ -87,14 +87,14 @@ __forceinline__ __device__ int tile_holds(const void* condition) {
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a block counts, and what it keeps of calls.
+    """Numbers that a block counts, and those that it keeps of calls.
 
     Attributes:
-        executions: of each region, how often it was entered.
-        left: of each loop, by its region, iterations that are left; by its head, those gone.
-        stopped: of a thread's own: why it goes home; None where no bound is.
-        within: how many calls have begun and not ended; None where there are none.
-        returns: of each of these, the record that is behind it, and the region.
+        executions: for each region, how often it was entered.
+        left: for each loop, by its region, iterations that are left; by its head, those gone.
+        stopped: reason, in a thread's own memory, why the block goes home; None where no bound is.
+        within: number of calls that have begun and not ended; None where there are none.
+        returns: for each of these calls, the record that is behind it, and the region.
     """
 
     executions: Any
@@ -110,7 +110,7 @@ def write_looping(
     """Write the kernel's statements.
 
     Args:
-        kernel: that is being written.
+        kernel: the kernel that is being written.
         flow: its control flow.
         tensors: its inputs, then its outputs.
         parts: its bodies.
@@ -151,6 +151,7 @@ def write_looping(
 
 
 def _begin_counting(kernel: PersistentKernel, flow: FlowSizes, shared: SharedState) -> _Counted:
+    """Declare a block's counts of executions and iterations, and set them to zero."""
     thread = kernel.thread
     executions = ib.alloc_buffer((flow.regions,), "uint32", scope="shared")
     left = ib.alloc_buffer((flow.regions,), "int32", scope="shared")
@@ -177,7 +178,7 @@ def _begin_counting(kernel: PersistentKernel, flow: FlowSizes, shared: SharedSta
 
 
 def _frames(shared: SharedState) -> tuple[int, int]:
-    """Which of the tensors' places are those of the two frames."""
+    """Places of the two frames among those of the tensors."""
     count = int(shared.places.shape[0])
     return count - 2, count - 1
 
@@ -282,6 +283,7 @@ def _move(shared: SharedState, counted: _Counted, depth: Any, distance: int) -> 
 
 
 def _enter(executions: Any, region: Any) -> None:
+    """Count that a region is entered, if it is one."""
     with ib.If(region >= 0), ib.Then():
         ib.buffer_store(executions, executions[region] + tirx.const(1, "uint32"), [region])
 

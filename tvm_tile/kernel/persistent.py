@@ -24,12 +24,12 @@ _LEAST_SHARED = 16  # bytes: a pool is never empty
 
 @dataclass(frozen=True, slots=True)
 class TaskBodies:
-    """What the rTasks of a rOperator run, as statements.
+    """Statements that the rTasks of a rOperator run.
 
     Attributes:
-        body: what a rTask does.
-        load: what fills its resident part, where it has one.
-        load_arguments: of its arguments, the positions of those that ``load`` is given.
+        body: body of a rTask.
+        load: body that fills its resident part, where it has one.
+        load_arguments: positions, among its arguments, of those that ``load`` is given.
         run_arguments: the positions of those that ``body`` is given.
     """
 
@@ -43,10 +43,10 @@ class Lowering:
     """A way to run a function's kernel, lowered when it is asked for.
 
     Args:
-        device: to lower for.
-        run: what a rTask does.
-        given: of the function's arguments, the positions of those that ``run`` is given.
-        load: what fills its resident part, where it has one.
+        device: the device that is lowered for.
+        run: body of a rTask.
+        given: positions, among the function's arguments, of those that ``run`` is given.
+        load: body that fills its resident part, where it has one.
         kept: the positions of those that ``load`` is given.
     """
 
@@ -69,7 +69,7 @@ class Lowering:
         """The kernel's bodies as statements.
 
         Raises:
-            BuildError: it cannot be part of a persistent kernel.
+            BuildError: the kernel cannot be part of a persistent kernel.
         """
         if self._kernel is None:
             load = None if self._load is None else lower_body(self._load, self._device)
@@ -98,8 +98,8 @@ class Counters:
     """This kernel's counters among those of all persistent kernels, which lie in one tensor.
 
     Attributes:
-        first: of this kernel's.
-        total: of all kernels.
+        first: first of this kernel's counters.
+        total: number of counters of all kernels.
     """
 
     first: int
@@ -111,9 +111,11 @@ class ControlFlow:
     """Control flow of a persistent kernel.
 
     Attributes:
-        program: of its rOperators.
-        conditions: what each decision reads, as (tensor of the kernel, bytes from its start).
-        frames: of its calls, if it has any: see :attr:`~tvm_tile.kernel.dispatch.FlowSizes.frames`.
+        program: program of its rOperators.
+        conditions: for each decision, the condition that it reads, as (tensor of the kernel, bytes
+            from its start).
+        frames: frames of its calls, if it has any: see
+            :attr:`~tvm_tile.kernel.dispatch.FlowSizes.frames`.
     """
 
     program: RProgram
@@ -126,7 +128,8 @@ class Persistent:
     """A persistent kernel.
 
     Attributes:
-        func: its parameters are those of :func:`~tvm_tile.kernel.assemble.assemble`.
+        func: the kernel's function; its parameters are those of
+            :func:`~tvm_tile.kernel.assemble.assemble`.
         table: its records and queues.
     """
 
@@ -147,14 +150,14 @@ def make_persistent(
     """Write the kernel of a plan.
 
     Args:
-        name: of the function.
-        operators: what was planned.
-        plan: for them.
-        bound: of each operator, its kernels and arguments.
+        name: name of the function.
+        operators: the operators that were planned.
+        plan: their plan.
+        bound: kernels and arguments of each operator.
         inputs: tensors that the kernel reads; arguments count them first.
         outputs: tensors that it writes, the workspace last, behind :attr:`FlowSizes.stops`'s word.
-        counters: that it uses.
-        control: of its operators, where that is no straight line.
+        counters: counters that it uses.
+        control: control flow of its operators, where that is no straight line.
     """
     parts: list[CopiedBody] = []
     numbers: dict[tuple[int, int, int, bool], int] = {}
@@ -217,7 +220,7 @@ def _check_shared(body: Body, operator: ROperator, choice: int) -> None:
     """Check that a body needs no more shared memory than was planned for it.
 
     Raises:
-        BuildError: it does.
+        BuildError: the body needs more than was planned for.
     """
     planned = operator.choices[choice]
     if body.scratch_bytes > planned.shared_bytes or body.resident_bytes > planned.resident_bytes:

@@ -24,9 +24,9 @@ def copied_ends(
     Starting from all of them, an input or output is no longer copied where that is no loss.
 
     Args:
-        kernels: in the order of the program.
-        sizes: of the inputs and outputs, in bytes.
-        device: that the model is for.
+        kernels: kernels in the order of the program.
+        sizes: bytes of each input and output.
+        device: the device that the model is compiled for.
     """
     chosen = frozenset(sizes)
     seconds = run_seconds(kernels, chosen, sizes, device)
@@ -41,7 +41,7 @@ def copied_ends(
 def run_seconds(
     kernels: Sequence[Touched], copied: frozenset[int], sizes: Mapping[int, int], device: Device
 ) -> float:
-    """What launches and copies take of one run; what kernels do is the same in any case."""
+    """Seconds of launches and copies in one run, without those of the kernels themselves."""
     is_outside = [bool(touched - copied) for touched in kernels]
     inside = len(kernels) - sum(is_outside)
     before = [True, *is_outside]

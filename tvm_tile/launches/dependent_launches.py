@@ -17,9 +17,9 @@ class Chained:
     """The calls of a function in a run of a model.
 
     Attributes:
-        calls: how many.
-        steps: how many of them come right behind another kernel.
-        constant_bytes: of its arguments that are constants in every call.
+        calls: number of calls.
+        steps: number of calls right behind another kernel.
+        constant_bytes: bytes of its arguments that are constants in every call.
     """
 
     calls: int
@@ -29,11 +29,12 @@ class Chained:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What a function whose kernels start early fetches ahead, and what it gains.
+    """Bytes that a function whose kernels start early fetches ahead, and the time that it gains.
 
     Attributes:
-        ahead_bytes: of its constants, fetched into the second-level cache while it waits.
-        step_seconds: by which a call right behind another kernel ends earlier, predicted; zero
+        ahead_bytes: bytes of its constants that are fetched into the second-level cache while it
+            waits.
+        step_seconds: predicted time by which a call right behind another kernel ends earlier; zero
             where nothing was measured.
     """
 
@@ -46,7 +47,7 @@ def dependence(chained: Chained, device: Device, *, forced: bool = False) -> Dep
 
     Args:
         chained: its calls, all of them in graphs.
-        device: that it is for.
+        device: the device that it is made for.
         forced: whether they start early wherever the device has that, measured or not.
 
     Returns:
@@ -68,11 +69,14 @@ def dependence(chained: Chained, device: Device, *, forced: bool = False) -> Dep
 
 
 def shares(sizes: tuple[int, ...], ahead_bytes: int) -> tuple[int, ...]:
-    """How many bytes of each constant are fetched ahead: the largest constants come first.
+    """Divide the bytes that a kernel may fetch ahead among its constants, the largest first.
 
     Args:
-        sizes: of the constants, in bytes.
-        ahead_bytes: of all of them.
+        sizes: bytes of each constant.
+        ahead_bytes: bytes that may be fetched ahead, of all constants together.
+
+    Returns:
+        Bytes to be fetched of each constant, in the order of ``sizes``.
     """
     left, found = ahead_bytes, [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):

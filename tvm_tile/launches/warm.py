@@ -1,4 +1,4 @@
-"""What a kernel takes amid a model, where what it reads was written a moment ago.
+"""Times of kernels amid a model, where their inputs were written a moment ago.
 
 The models of schedules are fitted to operators that run by themselves, which find a cold cache.
 That is right for choosing among tiles, whose start is equally cold, and for large operators. But
@@ -19,9 +19,9 @@ def warm_seconds(rule: str, seconds: float, device: Device) -> float:
     """The time of a kernel whose operands are in the second-level cache, launch included.
 
     Args:
-        rule: that wrote it.
-        seconds: as its model predicts, which is the most.
-        device: that it is for.
+        rule: name of the rule that wrote it.
+        seconds: seconds with a cold cache, as its model predicts, which is the most.
+        device: the device that it is made for.
     """
     times = device.times.warm
     line = next((line for line in times.lines if line.rule == rule), None)
@@ -36,7 +36,7 @@ def comparable_seconds(kernels: Sequence[tuple[str, float]], device: Device) -> 
 
     Args:
         kernels: the rule that wrote each, and what its model predicts.
-        device: that they are for.
+        device: the device that they are made for.
 
     Returns:
         What each takes amid a model, launch included, if that is known of all of them; else what

@@ -113,6 +113,7 @@ def sign(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _of_unsigned(
     builder: relax.BlockBuilder, call: relax.Call, element: Callable[[Any, Any], Any]
 ) -> relax.Expr:
+    """Loops of an operator on unsigned integers, given one element's value."""
     if is_right_in_tvm(call):
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)

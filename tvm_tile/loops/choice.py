@@ -38,4 +38,5 @@ def _index(tensor: te.Tensor, shape: Sequence[Any], at: Sequence[Any]) -> list[A
 
 
 def _is_one(extent: Any) -> bool:
+    """Whether an extent is known to be 1."""
     return isinstance(extent, tirx.IntImm) and int(extent) == 1

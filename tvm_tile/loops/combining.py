@@ -1,4 +1,4 @@
-"""What a scan carries from element to element, and how two such states become one."""
+"""State that a scan carries from element to element, and how two such states become one."""
 
 from __future__ import annotations
 
@@ -72,13 +72,14 @@ class Combining:
         return (_log_add_exp(left, right),)
 
     def place_in(self, state: State) -> Any:
-        """Where in its row the value is that a state of an extreme stands for; int64."""
+        """Place in its row, as int64, of the value that a state of an extreme stands for."""
         if len(state) == 2:
             return tirx.Cast("int64", state[1])
         return state[0] & tirx.const(_LOW, "int64")
 
     @property
     def _is_extreme(self) -> bool:
+        """Whether the scan keeps the largest or the smallest element."""
         return self.scan.combine in (Combine.LARGEST, Combine.SMALLEST)
 
     @property

@@ -40,9 +40,9 @@ def decode(
     before: ``w``, a constant of float16   after: ``call_tir(decode, (packed codes, scales))``
 
     Args:
-        builder: is given the function, too.
+        builder: builder that the function is added to, too.
         coded: the tensor.
-        constants: as :func:`kept_constants` makes them.
+        constants: constants as made by :func:`kept_constants`.
     """
     function = builder.add_func(decoding_loops(coded.format, coded.shape), "decode")
     out = relax.TensorType(coded.shape, coded.format.dtype)
@@ -60,7 +60,7 @@ def decoding_loops(form: TensorFormat, shape: tuple[int, ...]) -> tirx.PrimFunc:
 
     Args:
         form: how the tensor is kept.
-        shape: of its values.
+        shape: shape of its values.
 
     Returns:
         A function of the packed codes (uint8), of the table, if there is one, of what boxes share,
@@ -99,16 +99,19 @@ def format_of_block(block: Any) -> TensorFormat | None:
 
 
 def _placeholder(shape: Sequence[int], dtype: str, name: str) -> te.Tensor:
+    """A tensor that is a parameter of the loops."""
     return te.placeholder([number(extent) for extent in shape], dtype, name)
 
 
 def _names(form: TensorFormat) -> list[str]:
+    """Names of the parameters that a format's steps take."""
     zero, offset = form.zero is not None, form.offset is not None
     scales = [f"scale{place or ''}" for place in range(len(form.scales))]
     return ["zero"] * zero + scales + ["offset"] * offset
 
 
 def _steps(form: TensorFormat) -> list[Callable[[Any, Any], Any]]:
+    """Arithmetic of a format's steps, in order."""
     steps: list[Callable[[Any, Any], Any]] = [tirx.Sub] * (form.zero is not None)
     return steps + [tirx.Mul] * len(form.scales) + [tirx.Add] * (form.offset is not None)
 
@@ -135,6 +138,7 @@ def _in_half(value: Any, dtype: str) -> Any:
 
 
 def _cast(value: Any, dtype: str) -> Any:
+    """A value in another type."""
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
 
 
@@ -158,7 +162,7 @@ def _pattern(packed: te.Tensor, bits: int, at: Sequence[Any], extent: int) -> An
 
 
 def _operand(own: Shared, tensor: te.Tensor, at: Sequence[Any], shape: Sequence[int]) -> Any:
-    """What the box of an element has."""
+    """Number that the box of an element has."""
     place = [
         number(0) if side >= extent else index // number(side) if side > 1 else index
         for index, side, extent in zip(at, own.box, shape, strict=True)
@@ -209,4 +213,5 @@ def _float_bits(code: Floats, pattern: Any) -> Any:
 
 
 def _bits(value: int) -> Any:
+    """A word of bits."""
     return tirx.const(value, "uint32")

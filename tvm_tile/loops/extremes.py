@@ -1,4 +1,4 @@
-"""Where the largest or the smallest element of a row is: one plain reduction of integers.
+"""Position of the largest or the smallest element of a row: one plain reduction of integers.
 
 The first of equal elements is found, and NaN wins, as in PyTorch and NumPy. Loops of an argmax over
 32-bit values::
@@ -39,6 +39,7 @@ def argument_of_smallest(builder: relax.BlockBuilder, call: relax.Call) -> relax
 
 
 def _argument(builder: relax.BlockBuilder, call: relax.Call, *, largest: bool) -> relax.Expr:
+    """Loops of argmax or argmin."""
     x, axis = call.args[0], call.attrs.axis
     shape = [int(extent) for extent in x.ty.shape]
     name = "argmax" if largest else "argmin"
@@ -62,6 +63,8 @@ def _argument(builder: relax.BlockBuilder, call: relax.Call, *, largest: bool) -
 
 
 def _packed(rows: te.Tensor, axis: int, name: str, *, largest: bool) -> te.Tensor:
+    """Positions by one reduction: key and position in one integer."""
+
     def packed(value: Any, place: Any) -> Any:
         key = tirx.Cast("int64", winning_key(value, largest=largest))
         rest = tirx.const(_PLACES, "int64") - tirx.Cast("int64", place)
@@ -73,6 +76,8 @@ def _packed(rows: te.Tensor, axis: int, name: str, *, largest: bool) -> te.Tenso
 
 
 def _in_two_steps(rows: te.Tensor, axis: int, name: str, *, largest: bool) -> te.Tensor:
+    """Positions by two reductions: the best key, then the first place that has it."""
+
     def key(value: Any, _: Any) -> Any:
         return winning_key(value, largest=largest)
 

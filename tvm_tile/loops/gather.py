@@ -59,6 +59,7 @@ def take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _taken(read: Any, index: Any, extent: Any, mode: str) -> Any:
+    """Read at an index, by what ``take``'s mode says of indices out of bounds."""
     if mode == "wrap":
         return read(tirx.floormod(index, tirx.Cast("int64", extent)))
     if mode == "nan":
@@ -163,9 +164,11 @@ def broadcast_element(tensor: te.Tensor, at: Sequence[Any]) -> Any:
 
 
 def _bounded(index: Any, extent: Any) -> Any:
+    """An index counted from the end if negative, and moved into the tensor."""
     return clamped(counted_from_end(index, extent), extent)
 
 
 def _check_elements(extent: Any) -> None:
+    """Refuse to read along a dimension without elements."""
     if isinstance(extent, tirx.IntImm) and int(extent) == 0:
         raise ValueError("there is nothing to read along a dimension without elements")

@@ -119,4 +119,5 @@ def _key_of_number(value: Any) -> Any:
 
 
 def _largest(bits: int) -> Any:
+    """The largest integer of so wide a type."""
     return tirx.const(2 ** (bits - 1) - 1, f"int{bits}")

@@ -1,4 +1,4 @@
-"""Which Relax operators have loops of ours."""
+"""Table of the Relax operators that have loops of ours."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def has_open_extents(call: Any) -> bool:
 
 
 def _is_static(ty: Any) -> bool:
+    """Whether all extents of a type are known."""
     if isinstance(ty, relax.TupleType):
         return all(map(_is_static, ty.fields))
     if not isinstance(ty, relax.TensorType):

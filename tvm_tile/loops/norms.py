@@ -34,6 +34,7 @@ def instance_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _norm(builder: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr:
+    """Loops of a norm over groups of channels."""
     x, gamma, beta = call.args
     rank = len(x.ty.shape)
     channels = int(call.attrs.channel_axis) % rank
@@ -50,6 +51,7 @@ def _norm(builder: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.E
 def _loops(
     x: te.Tensor, gamma: te.Tensor, beta: te.Tensor, channels: int, groups: int, epsilon: float
 ) -> te.Tensor:
+    """Mean, variance and normalized values of groups of channels."""
     batch, *rest = (int(extent) for extent in x.shape)
     each = rest.pop(channels - 1) // groups
     dtype = str(x.dtype)

@@ -37,7 +37,7 @@ def windows_of_maxima(builder: relax.BlockBuilder, call: relax.Call) -> relax.Ex
 
 
 class _Placed:
-    """Where the windows of a pooling lie, one number an axis that it goes along."""
+    """Places of a pooling's windows, one number an axis that it goes along."""
 
     def __init__(
         self,
@@ -73,8 +73,10 @@ class _Placed:
         return te.compute(shape, largest, name="pool_max", tag="pool_max")
 
     def _reach(self, i: int) -> int:
+        """Places that a window reaches along an axis."""
         return (self._size[i] - 1) * self._dilation[i] + 1
 
 
 def _is_float(dtype: str) -> bool:
+    """Whether a type is a floating-point type."""
     return dtype.startswith(_FLOATS)

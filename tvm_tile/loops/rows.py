@@ -54,6 +54,7 @@ def index_of(rows: Rows, row: Any, place: Any) -> list[Any]:
 
 
 def _digits(flat: Any, shape: Sequence[int]) -> list[Any]:
+    """Position along each dimension of a flat position."""
     found: list[Any] = []
     for place, extent in reversed(list(enumerate(shape))):
         is_first = math.prod(shape[:place]) == 1

@@ -36,6 +36,7 @@ def products(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _of_call(builder: relax.BlockBuilder, call: relax.Call, combine: Combine) -> relax.Expr:
+    """A scan by the attributes of a call."""
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     (result,) = scan(
         builder, call.args[0], combine, axis, str(call.ty.dtype), is_exclusive=call.attrs.exclusive
@@ -59,12 +60,12 @@ def scan(
     Args:
         builder: emits the calls.
         x: the tensor; normalized.
-        combine: as in :class:`~tvm_tile.graph.rowwise.Scan`.
+        combine: operation as in :class:`~tvm_tile.graph.rowwise.Scan`.
         axis: may be negative.
-        dtype: of the result; sums and products are computed in it. By default that of ``x``.
-        is_exclusive: as in :class:`~tvm_tile.graph.rowwise.Scan`.
-        is_reversed: as there.
-        has_places: as there.
+        dtype: type of the result; sums and products are computed in it. By default that of ``x``.
+        is_exclusive: flag as in :class:`~tvm_tile.graph.rowwise.Scan`.
+        is_reversed: flag as there.
+        has_places: flag as there.
 
     Returns:
         The result, of the shape of ``x`` (one dimension, where ``axis`` is ``None``), and, with
@@ -126,7 +127,7 @@ class Outputs:
     places: Any
 
     def results(self, state: State, row: Any) -> tuple[Any, ...]:
-        """What a state means: an element of each output."""
+        """Meaning of a state: an element of each output."""
         if not self.combining.reads_again:
             dtype, (value,) = self.combining.scan.result, state
             return (value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value),)
@@ -149,7 +150,7 @@ def _store(state: Sequence[Any], values: Sequence[Any]) -> None:
 
 
 def find_scan(func: tirx.PrimFunc) -> Scan | None:
-    """What ``func`` defines, if it is the definition of a scan and nothing else."""
+    """The scan that ``func`` defines, if it is the definition of one and nothing else."""
     found = (func.attrs or {}).get(_ATTRIBUTE)
     if found is None:
         return None
@@ -159,7 +160,7 @@ def find_scan(func: tirx.PrimFunc) -> Scan | None:
 
 
 def _as_map(scan: Scan) -> dict[str, Any]:
-    """What a function's attribute can hold."""
+    """A form of the definition that a function's attribute can hold."""
     flags = (scan.is_exclusive, scan.is_reversed, scan.has_places)
     return {
         "combine": scan.combine.value,
@@ -171,6 +172,7 @@ def _as_map(scan: Scan) -> dict[str, Any]:
 
 
 def _from_map(found: Any) -> Scan:
+    """A scan from an attribute of its function."""
     rows = Rows(tuple(int(extent) for extent in found["shape"]), int(found["axis"]))
     source, result = (str(dtype) for dtype in found["dtypes"])
     flags = (bool(flag) for flag in found["flags"])

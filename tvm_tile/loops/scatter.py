@@ -42,13 +42,14 @@ Index = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Updates:
-    """What may be written to the elements of a tensor.
+    """Updates that may be written to the elements of a tensor.
 
     Attributes:
         data: the tensor.
         count: updates that an element must look at.
-        is_for: of an element's index and an update's number: whether it is for the element.
-        value: of the same: the update.
+        is_for: function of an element's index and an update's number: whether the update is for the
+            element.
+        value: function of the same that gives the update.
     """
 
     data: te.Tensor
@@ -80,6 +81,7 @@ class _Updates:
 
 
 def _written(updates: _Updates, reduction: str, name: str) -> te.Tensor:
+    """A tensor with updates, joined by a reduction."""
     data = updates.data
     if not updates.count:
         return te.compute(data.shape, lambda *at: data(*at), name=name)
@@ -99,6 +101,7 @@ def _written(updates: _Updates, reduction: str, name: str) -> te.Tensor:
 
 
 def _accumulated(updates: _Updates, reduction: str, name: str) -> te.Tensor:
+    """A tensor with updates added or multiplied, or their mean."""
     data = updates.data
     dtype = str(data.dtype)
     if dtype == "bool":
@@ -250,10 +253,11 @@ def _scattered(
     Args:
         data: the tensor.
         outer: the shape of the updates' numbers.
-        indices: of the position of an update: its index in each of the first dimensions.
-        value: of the position of an update, and the index behind: its element.
-        reduction: what becomes of an element and its updates.
-        name: of the operator.
+        indices: function of the position of an update that gives its index in each of the first
+            dimensions.
+        value: function of the position of an update, and the index behind, that gives its element.
+        reduction: operation that joins an element and its updates.
+        name: name of the operator.
     """
     first = len(indices)
 

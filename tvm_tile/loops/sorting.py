@@ -34,7 +34,7 @@ State = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """What stands for the elements of a sort: no two are equal, and the first is the least.
+    """Keys that stand for the elements of a sort: no two are equal, and the first is the least.
 
     It is a key above a place, in one number of 64 bits where the key has 32.
     """
@@ -47,7 +47,7 @@ class Ordering:
         return ("int64",) if key_bits(self.sort.source) == 32 else ("int64", "int32")
 
     def of(self, value: Any, place: Any) -> State:
-        """What stands for a value at a place of its row."""
+        """Key of a value at a place of its row."""
         key = rising_key(value)
         if self.sort.is_descending:
             key = tirx.bitwise_not(key)
@@ -56,7 +56,7 @@ class Ordering:
         return ((tirx.Cast("int64", key) << number(32)) | tirx.Cast("int64", place),)
 
     def behind_all(self, place: Any) -> State:
-        """What stands for no element, at a place behind the last."""
+        """Key that stands for no element, at a place behind the last."""
         last = tirx.max_value("int64")
         return (last,) if len(self.dtypes) == 1 else (last, tirx.Cast("int32", place))
 
@@ -67,7 +67,7 @@ class Ordering:
         return tirx.any(a[0] < b[0], tirx.all(a[0] == b[0], a[1] < b[1]))
 
     def place_in(self, state: State) -> Any:
-        """Where the element was; int64."""
+        """Place in its row, as int64, of the key's element."""
         if len(state) == 2:
             return tirx.Cast("int64", state[1])
         return state[0] & tirx.const(_LOW, "int64")
@@ -159,6 +159,7 @@ def first_in_order(
 
 
 def _emitted(builder: relax.BlockBuilder, x: relax.Expr, own: Sort) -> tuple[relax.Expr, ...]:
+    """Emit a sort; its outputs."""
     dtypes = [*([own.source] if own.has_values else []), *([own.places] if own.places else [])]
     types = [relax.TensorType(own.result.shape, dtype) for dtype in dtypes]
     return call_loops(builder, sort_loops(own), own.name, [x], types)
@@ -220,7 +221,7 @@ def _merge(tensors: Sorted, order: Any, row: Any, turn: Any) -> None:
 
 
 def find_sort(func: tirx.PrimFunc) -> Sort | None:
-    """What ``func`` defines, if it is the definition of a sort and nothing else."""
+    """The sort that ``func`` defines, if it is the definition of one and nothing else."""
     found = (func.attrs or {}).get(_ATTRIBUTE)
     if found is None:
         return None
@@ -230,7 +231,7 @@ def find_sort(func: tirx.PrimFunc) -> Sort | None:
 
 
 def _as_map(sort: Sort) -> dict[str, Any]:
-    """What a function's attribute can hold."""
+    """A form of the definition that a function's attribute can hold."""
     return {
         "shape": list(sort.rows.shape),
         "axis": sort.rows.axis,
@@ -242,6 +243,7 @@ def _as_map(sort: Sort) -> dict[str, Any]:
 
 
 def _from_map(found: Any) -> Sort:
+    """A sort from an attribute of its function."""
     rows = Rows(tuple(int(extent) for extent in found["shape"]), int(found["axis"]))
     is_descending, has_values = (bool(flag) for flag in found["flags"])
     places = str(found["places"]) or None

@@ -1,4 +1,8 @@
-"""Thin Relax passes: read the IR, ask for a decision, rewrite."""
+"""Thin Relax passes: read the IR, ask for a decision, rewrite.
+
+``sequence.py`` is their order. A pass is a frozen dataclass whose fields are its options; those
+that are named here run in pipelines of others, too.
+"""
 
 from __future__ import annotations
 

@@ -115,11 +115,12 @@ def operator_loops() -> list[tvm.transform.Pass]:
 def fused_cost(
     device: Device, first: FirstChoices | None = None, refused: Refused | None = None
 ) -> Callable[[tvm.IRModule], Cost | None]:
-    """What :class:`~tvm_tile.passes.JoinProducts` asks: the predicted cost of a part of a module.
+    """A function that predicts the cost of a part of a module, for
+    :class:`~tvm_tile.passes.JoinProducts`.
 
     Args:
-        device: that it is compiled for.
-        first: schedules functions; shared with whoever schedules them afterwards.
+        device: the device that it is compiled for.
+        first: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
 
     Returns:
@@ -207,7 +208,7 @@ def _patterns() -> list[tvm.transform.Pass]:
 
 
 def _fusion() -> list[tvm.transform.Pass]:
-    """The passes of TVM's fusion, of so much at once as a kernel can take."""
+    """The passes of TVM's fusion, with groups no larger than a kernel can take."""
     return [
         LimitFusion(),
         FuseOperators(),
@@ -217,11 +218,11 @@ def _fusion() -> list[tvm.transform.Pass]:
 
 
 def preparing_passes(device: Device, early: bool | Literal["auto"]) -> tvm.transform.Pass:
-    """What scheduled functions go through before any of them is built, so that none is built twice.
+    """The passes ahead of building, so that no scheduled function is built twice.
 
     Args:
-        device: that they are for.
-        early: which kernels of graphs start while the one before them ends: none, all that can, or
+        device: the device that they are made for.
+        early: kernels of graphs that start while the one before them ends: none, all that can, or
             those that the model says it pays for.
     """
     marks = [] if early is False else [MarkDependentLaunches(device, early is True)]

@@ -1,4 +1,4 @@
-"""Which weights a persistent kernel asks for ahead, and the queues with what they ask and wait for.
+"""Weights that a persistent kernel prefetches, and queues of rTasks with prefetches and waits.
 
 A vEU that waits leaves memory idle. So before it waits for a step, it asks the second-level cache
 for its share of the weights that the step's operators read, whoever reads them: who has no rTask in
@@ -28,10 +28,10 @@ class Ask:
     """A vEU's share of a constant that it asks the second-level cache for.
 
     Attributes:
-        operator: that reads the constant.
-        constant: which of the operator's.
+        operator: operator that reads the constant.
+        constant: number of the constant among the operator's.
         start: bytes from the constant's start, a multiple of :data:`LINE`.
-        lines: how many; the last may be partly behind the constant's end.
+        lines: number of lines; the last may be partly behind the constant's end.
     """
 
     operator: int
@@ -42,12 +42,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """What a vEU does next: it asks, then waits, then runs a rTask.
+    """A vEU's next entry: it asks for constants, then waits, then runs a rTask.
 
     Attributes:
-        task: that it runs; ``None`` where it does not.
-        waits: for what it waits.
-        asks: for what it asks.
+        task: rTask that it runs; ``None`` where it runs none.
+        waits: counters that it waits for.
+        asks: constants that it asks for.
     """
 
     task: QueuedTask | None
@@ -64,9 +64,9 @@ def ahead_bytes(
     none run at once, so that nothing is ahead; weights that stay in shared memory are there.
 
     Args:
-        operators: what was planned.
-        plan: for them.
-        device: where it runs.
+        operators: the operators that were planned.
+        plan: their plan.
+        device: the device that it runs on.
 
     Returns:
         One number an operator; no numbers where nothing was measured of kernels that stream.
@@ -91,9 +91,9 @@ def entries(
     """The queue of each vEU with what it asks and waits for.
 
     Args:
-        operators: what was planned.
-        plan: for them.
-        waited: what rTasks wait for.
+        operators: the operators that were planned.
+        plan: their plan.
+        waited: counters that rTasks wait for.
     """
     asked = [_asked(operators, plan, veu) for veu in range(plan.num_veus)]
     return tuple(
@@ -105,7 +105,7 @@ def entries(
 def _asked(
     operators: tuple[ROperator, ...], plan: ExecutionPlan, veu: int
 ) -> list[tuple[Ask, ...]]:
-    """What a vEU asks for in each step: its part of the lines of each constant."""
+    """Lines of each constant that a vEU asks for in each step."""
     found: list[tuple[Ask, ...]] = []
     for step in plan.steps:
         asks: list[Ask] = []
@@ -128,6 +128,7 @@ def _entries(
     waited: Waits,
     asked: Sequence[tuple[Ask, ...]],
 ) -> list[QueueEntry]:
+    """The queue of one vEU: rTasks with their waits, and the asks of each step ahead of them."""
     found: list[QueueEntry] = []
     position = 0
     for number, asks in enumerate(asked):

@@ -19,11 +19,11 @@ Waits = Sequence[Sequence[Lagged]]
 
 @dataclass(frozen=True, slots=True)
 class DividedWaits:
-    """What is waited for where.
+    """Counters that are waited for, and where.
 
     Attributes:
-        inside: of each counter, each time.
-        ahead: by the region that all in a loop lie in, and by counter, as one comes to the loop.
+        inside: for each counter, the waits that are left each time its rTasks run.
+        ahead: waits ahead of a loop, by the region that holds all of the loop, and by counter.
     """
 
     inside: tuple[tuple[Lagged, ...], ...]
@@ -40,7 +40,8 @@ def divided_waits(program: RProgram, waited: Waits | None = None) -> DividedWait
 
     Args:
         program: without functions that call themselves, or none is ahead.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
     """
     waits = program_waits(program) if waited is None else waited
     if program.functions:

@@ -11,12 +11,12 @@ from tvm_tile.plan.rprogram import Branch, Invoke, Item, OwnRegion, Repeat, RPro
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Where the memory lies that calls have of their own, one behind the other.
+    """Places of the memory that calls have of their own, one behind the other.
 
     Attributes:
-        start: of the first one's, bytes from the workspace's start.
+        start: start of the first call's memory, in bytes from the workspace's start.
         size: bytes of each.
-        count: how many there may be.
+        count: the most calls within each other.
     """
 
     start: int
@@ -57,6 +57,7 @@ class _Cutter:
         return (*own, *self.cut(items[len(own) :]))
 
     def _pieces(self, items: Sequence[Item]) -> Iterator[Item]:
+        """The items with each run of items without calls as a region of its own."""
         for calls, own in groupby(items, has_call):
             if calls:
                 yield from map(self._cut, own)
@@ -64,6 +65,7 @@ class _Cutter:
                 yield OwnRegion(self._region(), tuple(own))
 
     def _cut(self, item: Item) -> Item:
+        """An item that holds a call, with its bodies cut likewise."""
         match item:
             case Repeat() | While():
                 return replace(item, body=self.inner(item.body))
@@ -74,5 +76,6 @@ class _Cutter:
                 return item
 
     def _region(self) -> int:
+        """The number of a new region."""
         self._regions += 1
         return self._regions - 1

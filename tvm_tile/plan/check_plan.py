@@ -1,4 +1,4 @@
-"""Whether an execution plan can run on a device: what is to be seen without running it.
+"""Check, without running it, that an execution plan can run on a device.
 
 :mod:`tvm_tile.plan.simulate` runs it.
 """
@@ -30,10 +30,11 @@ def check(
     """Check a plan and, where they are given, the values' places in the workspace.
 
     Args:
-        operators: what was planned.
-        plan: of them.
-        device: where it is to run.
-        extents: of values in the workspace; those that are read after the kernel are not in it.
+        operators: the operators that were planned.
+        plan: their plan.
+        device: the device that the plan is to run on.
+        extents: places of values in the workspace; those that are read after the kernel are not in
+            it.
 
     Raises:
         PlanError: an rTask is missing, twice, or on no vEU; an operator does not come after those
@@ -57,6 +58,7 @@ def require(holds: bool, requirement: str, current: str) -> None:
 
 
 def _check_tasks(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    """Check that each rTask runs once, on vEUs that exist."""
     ranges: list[list[tuple[int, int]]] = [[] for _ in operators]
     for step in plan.steps:
         for placement in step.placements:
@@ -76,6 +78,7 @@ def _check_tasks(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
 
 
 def _check_order(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    """Check that each operator begins in a later step than those end that it depends on."""
     steps: list[list[int]] = [[] for _ in operators]
     for number, step in enumerate(plan.steps):
         for placement in step.placements:
@@ -88,6 +91,7 @@ def _check_order(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
 
 
 def _check_threads(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> None:
+    """Check that all vEUs are resident, and that each operator's blocks fit on one."""
     shape = Shape(plan.block_size, plan.veus_per_processor)
     processors = device.multi_processor_count
     together = plan.block_size * plan.veus_per_processor
@@ -132,6 +136,7 @@ def _check_residents(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> N
 
 
 def _check_shared(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> None:
+    """Check that rTasks and resident weights fit into the shared memory of a vEU."""
     shape = Shape(plan.block_size, plan.veus_per_processor)
     most = shape.shared_bytes(device)
     current = f"{plan.shared_bytes} bytes of shared memory a vEU"
@@ -142,6 +147,7 @@ def _check_shared(operators: tuple[ROperator, ...], plan: ExecutionPlan, device:
 
 
 def _check_ahead(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
+    """Check that operators ask ahead for their own constants only, and only where they wait."""
     if not plan.ahead:
         return
     require(len(plan.ahead) == len(operators), "each operator has bytes ahead", str(plan.ahead))

@@ -1,4 +1,4 @@
-"""What the blocks of a kernel take inside a persistent one, from what the kernel takes by itself.
+"""Times of a kernel's blocks inside a persistent kernel, from those of the kernel by itself.
 
 How kernels are predicted by themselves is in :mod:`tvm_tile.launches.warm`. Inside a persistent
 kernel nothing is launched, and a vEU that shares its multiprocessor with others waits for them.
@@ -20,15 +20,15 @@ class Launch:
     """A kernel as it would be launched.
 
     Attributes:
-        rule: that wrote it.
-        blocks: of its grid.
-        threads: of a block.
-        shared_bytes: of a block.
-        registers: of a thread; ``None`` where not known.
+        rule: name of the rule that wrote it.
+        blocks: blocks of its grid.
+        threads: threads of a block.
+        shared_bytes: bytes of shared memory of a block.
+        registers: registers of a thread; ``None`` where not known.
         seconds: predicted amid a model, launch included.
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
-        weights: of these, constants that it reads once.
+        weights: bytes of weights among them: constants that it reads once.
         is_amid_flow: whether it is to be part of a kernel with loops and branches.
     """
 
@@ -54,7 +54,7 @@ def make_choice(launch: Launch, device: Device, *, barriers: bool) -> RKernel:
 
     Args:
         launch: the kernel by itself.
-        device: that it is for.
+        device: the device that it is made for.
         barriers: whether threads of a block wait for one another.
     """
     return RKernel(
@@ -76,9 +76,9 @@ def with_weights_in_place(
 
     Args:
         choice: without them.
-        resident_bytes: of a block's weights.
-        flops: of the kernel.
-        device: that it is for.
+        resident_bytes: bytes of a block's weights.
+        flops: floating-point operations of the kernel.
+        device: the device that it is made for.
     """
     times, processors = device.times.persistent, device.multi_processor_count
     reading = resident_bytes / (device.memory(MemoryLevel.SHARED).bandwidth / processors)

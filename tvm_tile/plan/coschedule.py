@@ -46,8 +46,8 @@ def coschedule(operators: tuple[ROperator, ...], device: Device) -> ExecutionPla
     """The best persistent kernel for ``operators``, each of them in it.
 
     Args:
-        operators: in a topological order.
-        device: where they run.
+        operators: the operators in a topological order.
+        device: the device that they run on.
 
     Returns:
         The plan; None where the device has no barrier of the whole grid, or where no shape of the
@@ -111,6 +111,7 @@ def _streaming(
 def _plan(
     placed: Placed, begin: float, chosen: Sequence[Way], shape: Shape, veus: tuple[int, int]
 ) -> ExecutionPlan:
+    """The execution plan of placed steps; ``veus`` are their number and bytes of shared memory."""
     num_veus, shared_bytes = veus
     return ExecutionPlan(
         num_veus=num_veus,

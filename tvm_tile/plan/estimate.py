@@ -26,11 +26,11 @@ class Estimate:
     """A shape of vEUs, and how long operators take on it by topological levels.
 
     Attributes:
-        shape: of a vEU.
-        rows: of each operator, its row in ``ways`` and ``fits``, shape (operators,).
+        shape: shape of a vEU.
+        rows: rows of the operators in ``ways`` and ``fits``, shape (operators,).
         ways: how the operators of a row may be run.
-        fits: what these take.
-        seconds: of all levels, and of loading weights that stay.
+        fits: times of the fits.
+        seconds: seconds of all levels, and of loading weights that stay.
     """
 
     shape: Shape
@@ -45,8 +45,8 @@ def estimated(operators: tuple[ROperator, ...], steps: Ints, device: Device) -> 
 
     Args:
         operators: all in one kernel.
-        steps: of each, shape (operators,).
-        device: where they run.
+        steps: steps of each operator, shape (operators,).
+        device: the device that they run on.
     """
     kinds = Kinds.count(operators)
     of = np.array(kinds.of)
@@ -65,7 +65,7 @@ def estimated(operators: tuple[ROperator, ...], steps: Ints, device: Device) -> 
 def _estimate(
     shape: Shape, possible: Sequence[_Ways], of: Ints, steps: Ints, device: Device
 ) -> Estimate:
-    """The estimate for operators ``of`` so many kinds; only kinds that occur have rows."""
+    """The estimate for operators whose kinds are ``of``; only kinds that occur have rows."""
     used, rows = np.unique(of, return_inverse=True)
     several = tuple(possible[kind] for kind in used.tolist())
     table = fits(several, np.bincount(rows).tolist(), shape.num_veus(device))
@@ -118,7 +118,9 @@ def _holding(
 def _staying(
     kinds: Kinds, pins: dict[int, Way], num_veus: int, room: int
 ) -> dict[int, tuple[int, ...]]:
-    """For each kind, the weights that stay: those that fit on vEUs which hold no others."""
+    """For each kind of operator, the weights that stay: those that fit on vEUs which hold no
+    others.
+    """
     free = num_veus
     staying = {}
     for kind, way in pins.items():

@@ -1,4 +1,4 @@
-"""Where and when many kernels run inside one persistent kernel: Rammer's rProgram as data.
+"""Places and order of many kernels inside one persistent kernel: Rammer's rProgram as data.
 
 The names are those of Rammer (OSDI 2020), section 3. A vEU is one resident thread block of the
 persistent kernel. An rOperator is one scheduled kernel, a grid of blocks; an rTask is a few
@@ -34,15 +34,15 @@ class RKernel:
     registers are of the second.
 
     Attributes:
-        blocks: of its grid.
-        threads: of a block.
-        shared_bytes: of a block, without the resident part; rTasks of a vEU use the same bytes
-            one after the other.
-        registers: of a thread.
+        blocks: blocks of its grid.
+        threads: threads of a block.
+        shared_bytes: bytes of shared memory of a block, without the resident part; rTasks of a vEU
+            use the same bytes one after the other.
+        registers: registers of a thread.
         block_seconds: one block alone on a multiprocessor, from its first to its last instruction.
-        busy_seconds: throughput it takes of its multiprocessor: so many seconds if that did
+        busy_seconds: seconds for which a block would keep its multiprocessor busy, if that did
             nothing else.
-        resident_bytes: of a block, weights that stay in shared memory; zero where none do.
+        resident_bytes: bytes of a block's weights that stay in shared memory; zero where none do.
         barriers: whether its threads wait for one another.
     """
 
@@ -61,11 +61,11 @@ class ROperator:
     """A kernel of the graph, as an operator with several rKernels: Rammer's rOperator.
 
     Attributes:
-        name: for people.
+        name: name for people.
         choices: the ways to run it, ranked; the first is the fastest alone.
         reads: numbers of the values it reads.
         writes: numbers of the values it writes; each value has one writer at most.
-        alone_seconds: as a launch of its own in a graph, launch included.
+        alone_seconds: seconds as a launch of its own in a graph, launch included.
         weights: equal for operators that read the same constants, so that they can share what is
             resident; None where no choice has a resident part.
         body: equal for operators whose code is the same, choice by choice.
@@ -134,9 +134,10 @@ class ResidentPart:
 
     Attributes:
         operator: the first with these weights; its body loads them, and those after it share them.
-        task: which rTask's; the part holds the weights of each of its blocks, one after another.
-        veu: where they stay.
-        offset: in the vEU's shared memory.
+        task: number of the rTask; the part holds the weights of each of its blocks, one after
+            another.
+        veu: the vEU on which they stay.
+        offset: place in the vEU's shared memory, in bytes.
         size: bytes, ``copies * resident_bytes``.
     """
 
@@ -153,20 +154,20 @@ class ExecutionPlan:
 
     Attributes:
         num_veus: thread blocks, all resident at once.
-        veus_per_processor: of them, on one multiprocessor.
+        veus_per_processor: vEUs on one multiprocessor.
         block_size: threads of each.
-        shared_bytes: of each: scratch, which is the most that an rTask needs (``copies *
-            shared_bytes``), then the resident parts.
-        chosen: of each operator, which of its choices.
-        copies: of each operator, blocks side by side in an rTask.
-        steps: in their order.
+        shared_bytes: bytes of shared memory of each vEU: scratch, which is the most that an rTask
+            needs (``copies * shared_bytes``), then the resident parts.
+        chosen: for each operator, the number of the choice that it is run by.
+        copies: for each operator, the blocks side by side in an rTask.
+        steps: steps in their order.
         uses_flags: whether an rTask waits just for the operators whose values it reads, instead of
             all vEUs for one another between steps.
-        residents: of each operator, whether its weights stay in shared memory; then its choice has
+        residents: for each operator, whether its weights stay in shared memory; then its choice has
             a resident part.
         seconds: predicted, launch included.
-        ahead: of each operator, bytes of its constants that the vEUs ask for before they wait for
-            what else it reads (:mod:`tvm_tile.plan.ahead`); empty where they ask for nothing.
+        ahead: for each operator, the bytes of its constants that the vEUs ask for before they wait
+            for its other inputs (:mod:`tvm_tile.plan.ahead`); empty where they ask for nothing.
     """
 
     num_veus: int
@@ -245,7 +246,7 @@ class Group:
         operators: their numbers, ascending.
         plan: how they run, with operators numbered by their position in ``operators``; None where
             they stay apart.
-        apart_seconds: as launches of their own.
+        apart_seconds: seconds of its operators as launches of their own.
         reason: why they stay apart; empty where there is a plan.
     """
 

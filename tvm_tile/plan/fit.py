@@ -37,8 +37,8 @@ class Fits:
     Attributes:
         grid: times in seconds, ascending, shape (points,).
         veus: shape (kinds, points); falls along the grid.
-        best: which of its ways takes so few, shape (kinds, points).
-        num_veus: how many there are.
+        best: number of the way that takes the fewest vEUs, shape (kinds, points).
+        num_veus: number of vEUs.
     """
 
     grid: Floats
@@ -53,7 +53,7 @@ class Fits:
 
 
 def fits(ways: Sequence[tuple[Way, ...]], counts: Sequence[int], num_veus: int) -> Fits:
-    """The table for kinds with these ways, none of them empty, of which so many operators exist."""
+    """The table for kinds with these ways, none of them empty, and ``counts`` operators of each."""
     seconds = np.unique([way.seconds for several in ways for way in several])
     work = (min(way.tasks * way.seconds for way in several) for several in ways)
     total = sum(count * seconds for count, seconds in zip(counts, work, strict=True))
@@ -68,6 +68,7 @@ def fits(ways: Sequence[tuple[Way, ...]], counts: Sequence[int], num_veus: int) 
 
 
 def _row(ways: tuple[Way, ...], grid: Floats) -> tuple[Floats, Ints]:
+    """For each time of the grid, the fewest vEUs that a kind needs, and by which way."""
     seconds = np.array([way.seconds for way in ways])
     tasks = np.array([way.tasks for way in ways], np.float64)
     rounds = np.floor(grid / seconds[:, None] * (1 + _ROUNDING))

@@ -35,9 +35,9 @@ def partition(
     """Divide operators into persistent kernels and launches of their own.
 
     Args:
-        operators: in a topological order.
-        device: where they run.
-        allowed: of each, whether it may be part of a persistent kernel.
+        operators: operators in a topological order.
+        device: the device that they run on.
+        allowed: for each operator, whether it may be part of a persistent kernel.
 
     Returns:
         Groups in an order in which they can run; each operator is in one of them, and no path
@@ -83,7 +83,7 @@ def _shortest_path(
     allowed: Sequence[bool],
     order: Sequence[int],
 ) -> list[int]:
-    """For each operator, the number of the shape of its kernel's vEUs, or that it is apart."""
+    """For each operator, the number of its kernel's shape of vEUs, or that it stays apart."""
     kinds = Kinds.count(operators)
     inside = [
         _shares(kinds, levels(before), shape, device, held=held)
@@ -110,13 +110,13 @@ def _shortest_path(
 
 
 def _shares(kinds: Kinds, steps: Ints, shape: Shape, device: Device, *, held: bool) -> Floats:
-    """What each operator adds to a kernel of all: its share, in vEUs, of its step's seconds.
+    """Share of each operator in a kernel of all, in vEUs times its step's seconds.
 
     Args:
-        kinds: of the operators.
-        steps: of each, shape (operators,).
-        shape: of the vEUs.
-        device: where they are.
+        kinds: kinds of the operators.
+        steps: step of each operator, shape (operators,).
+        shape: shape of the vEUs.
+        device: the device that has the vEUs.
         held: whether weights that recur stay, where a choice lets them.
 
     Returns:
@@ -249,6 +249,7 @@ def _union(
 
 
 def _refusal(plan: ExecutionPlan | None, apart: float, count: int) -> str:
+    """Words for why a group is not one persistent kernel."""
     if plan is None:
         return "no vEUs suit all of them" if count > 1 else "nothing to run beside"
     together = f"{plan.seconds * 1e6:.1f} us in one kernel of {count}"

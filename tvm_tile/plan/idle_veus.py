@@ -27,10 +27,10 @@ def with_idle_veus(
     They go where that makes no vEU busier than the busiest is.
 
     Args:
-        plan: for the operators.
-        operators: of the program.
-        program: whose outermost loops are looked at.
-        device: that it is for.
+        plan: a plan of the operators.
+        operators: operators of the program.
+        program: program whose outermost loops are looked at.
+        device: the device that it is made for.
     """
     moved: dict[int, tuple[Placement, ...]] = {}
     for members in _loops(program.items):
@@ -87,6 +87,7 @@ def _loops(items: Sequence[Item]) -> Iterator[set[int]]:
 
 
 def _all(items: Sequence[Item]) -> Iterator[int]:
+    """Numbers of all operators in the items, at any depth."""
     for item in items:
         if isinstance(item, Series):
             yield from item.operators

@@ -1,4 +1,4 @@
-"""What each vEU of a persistent kernel with control flow does: instructions with jumps.
+"""Instructions, with jumps, of each vEU of a persistent kernel with control flow.
 
 Instructions are numbered by their place in a vEU's list. Each says which one is next; those that
 decide something also say which one is next otherwise.
@@ -32,10 +32,10 @@ class RunTask:
 
     Attributes:
         task: itself.
-        next: what is behind it.
-        region: of the loop whose iteration ends with it, and whose next one begins if there are any
-            left; or none.
-        otherwise: what is behind it when none is left.
+        next: instruction behind it.
+        region: region of the loop whose iteration ends with it, and whose next one begins if there
+            are any left; or none.
+        otherwise: instruction behind it when no iteration is left.
     """
 
     task: QueuedTask
@@ -59,11 +59,11 @@ class Decide:
     Attributes:
         decision: its number.
         head: region that is entered each time; none where the region around has it.
-        then_region: that is entered where the condition holds.
-        else_region: that is entered where it does not; none of a loop.
+        then_region: region that is entered where the condition holds.
+        else_region: region that is entered where it does not; none for a loop.
         loop: head of the loop of which an iteration begins where it holds; none of a branch.
-        next: where it holds.
-        otherwise: where it does not.
+        next: instruction where the condition holds.
+        otherwise: instruction where it does not.
     """
 
     decision: int
@@ -98,10 +98,10 @@ class Push:
     """Begin a call, unless there is one too many within another.
 
     Attributes:
-        region: that is entered with it; none where the function begins otherwise.
+        region: region that is entered with the call; none where the function begins otherwise.
         behind: region that is entered when the function has ended, or none.
-        next: of the function, the first.
-        otherwise: where it goes on when the function has ended.
+        next: first instruction of the function.
+        otherwise: instruction behind the call, for when the function has ended.
     """
 
     region: int
@@ -153,7 +153,7 @@ def counter_of(instruction: Instruction, program: RProgram) -> int | None:
 def waits_of(
     instruction: Instruction, program: RProgram, waits: DividedWaits
 ) -> tuple[Lagged, ...]:
-    """What an instruction of a program waits for."""
+    """Counters that an instruction of a program waits for."""
     if isinstance(instruction, Await):
         return instruction.waits
     counter = counter_of(instruction, program)
@@ -189,10 +189,10 @@ def instructions(
     """The instructions of each vEU.
 
     Args:
-        program: whose rOperators the plan places.
-        plan: in whose steps each rOperator stands once; of its own order only that within a
-            straight line counts.
-        waits: of the program.
+        program: program whose rOperators the plan places.
+        plan: plan in whose steps each rOperator stands once; only the order within a straight line
+            counts.
+        waits: waits of the program.
     """
     queues: list[dict[int, list[QueuedTask]]] = [{} for _ in range(plan.num_veus)]
     for veu, queue in enumerate(plan.queues()):
@@ -230,9 +230,9 @@ class _InstructionWriter:
     """Writes a vEU's instructions.
 
     Args:
-        program: of which they are.
-        tasks: of each rOperator, those of its rTasks that the vEU runs.
-        waits: of the program.
+        program: program that the instructions are of.
+        tasks: for each rOperator, those of its rTasks that the vEU runs.
+        waits: waits of the program.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class _InstructionWriter:
         return made
 
     def _ahead(self, region: int, here: int) -> list[_Made]:
-        """What is waited for ahead of a loop, all of which lies in a region; here, if anything."""
+        """Waits ahead of a loop, all of which lies in a region; here, if anything."""
         waits = self._waits.of_loop(region, self._own)
         return [Await(waits, here + 1)] if waits else []
 
@@ -299,6 +299,7 @@ def _is_led_to(place: int, body: Sequence[_Made]) -> bool:
 
 
 def _decide(branch: Branch, following: int, otherwise: int) -> Decide:
+    """The instruction by which a vEU takes a side of ``branch``, given both sides' places."""
     head, loop = (NO_REGION if r is None else r for r in (branch.head, branch.turn_of))
     sides = branch.then_region, branch.else_region
     return Decide(branch.decision, head, *sides, loop, following, otherwise)

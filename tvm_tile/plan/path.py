@@ -1,4 +1,4 @@
-"""The path through a rProgram, and that on it everything is in order."""
+"""Execution order of a rProgram, and a check that conflicting accesses are ordered along it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Executed:
 
     Attributes:
         counter: its own.
-        entered: of each region, how often it was entered by then.
+        entered: for each region, how often it was entered by then.
     """
 
     counter: int
@@ -44,11 +44,11 @@ class Executed:
 
 
 def path(program: RProgram, says: Says) -> Iterator[Executed]:
-    """What is executed, one after the other, until the program ends or goes beyond its bounds.
+    """Executions in order, until the program ends or goes beyond its bounds.
 
     Args:
-        program: that is followed.
-        says: what decisions say.
+        program: program that is followed.
+        says: answers of the decisions.
     """
     with contextlib.suppress(_BeyondError):
         yield from _Walk(program, says).of(program.items)
@@ -68,7 +68,7 @@ class _Walk:
         self._within = 0  # calls
 
     def of(self, items: Sequence[Item]) -> Iterator[Executed]:
-        """What is executed of items."""
+        """Executions of the items, in order."""
         for item in items:
             match item:
                 case Series(operators):
@@ -99,16 +99,20 @@ class _Walk:
                     self._within -= 1
 
     def _region(self, region: int, body: Sequence[Item]) -> Iterator[Executed]:
+        """Executions of a region, which is entered."""
         self._entered[region] += 1
         yield from self.of(body)
 
     def _executed(self, counter: int) -> Executed:
+        """An execution of a counter, with how often each region was entered so far."""
         return Executed(counter, tuple(self._entered))
 
     def _decided(self, number: int) -> Executed:
+        """An execution of a decision."""
         return self._executed(len(self._program.accesses) + number)
 
     def _holds(self, number: int, loop: int | None) -> bool:
+        """The answer of a decision, counted; raises where a loop goes beyond its bound."""
         self._asked[number] += 1
         goes_on = self._says(number, self._asked[number] - 1)
         if loop is not None:
@@ -119,9 +123,9 @@ class _Walk:
 
 
 def ordered(program: RProgram, says: Says) -> Iterator[tuple[Executed, tuple[int, ...]]]:
-    """What is executed, each with the places on the path of what must have ended before it begins.
+    """Executions in order, each with the places on the path of those that it must wait for.
 
-    These are who has last written what it touches, and who has read since then what it writes.
+    These have last written what it touches, or have read since then what it writes.
     """
     writers: dict[int, tuple[int, int]] = {}  # by memory: place and counter
     readers: dict[int, list[int]] = {}
@@ -140,6 +144,7 @@ def _needed(
     writers: Mapping[int, tuple[int, int]],
     readers: Mapping[int, Sequence[int]],
 ) -> Iterator[int]:
+    """Places on the path of the executions that an access must wait for."""
     for memory in access.reads | access.writes:
         place, writer = writers.get(memory, (-1, counter))
         # A rTask that writes again where it has written is run by the same vEU.
@@ -158,9 +163,10 @@ def check_path(
     apart from one another.
 
     Args:
-        program: that is followed.
-        says: what decisions say.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        program: program that is followed.
+        says: answers of the decisions.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
         PlanError: something may begin before what it must come after has ended; or it waits for
@@ -192,11 +198,12 @@ def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None =
     for some calls within each other.
 
     Args:
-        program: that is to be a kernel.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        program: program that is to be a kernel.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
-        PlanError: as of :func:`check_path`.
+        PlanError: accesses to the same memory are not ordered by waits.
     """
     waits = program_waits(program) if waited is None else waited
     functions = tuple(map(_short, program.functions))

@@ -33,7 +33,7 @@ class Placed:
     """Steps with their placements.
 
     Attributes:
-        steps: in their order.
+        steps: steps in their order.
         uses_flags: whether rTasks wait for flags, not for barriers between the steps.
         seconds: when the last rTask is done, from the start of the first.
     """
@@ -44,13 +44,14 @@ class Placed:
 
 
 def spread(busy_until: Floats, tasks: int, seconds: float, most: Ints | None = None) -> Ints:
-    """How many of some equal rTasks each vEU gets, so that the last ends soonest.
+    """Number of equal rTasks that each vEU gets, so that the last ends soonest.
 
     Args:
-        busy_until: of each vEU, in seconds; infinite where it takes none.
-        tasks: how many rTasks, with at least one vEU that takes them.
-        seconds: that each takes.
-        most: that each vEU takes; none of them are left over only if there is room.
+        busy_until: for each vEU, the time until which it is busy, in seconds; infinite where it
+            takes none.
+        tasks: number of rTasks, with at least one vEU that takes them.
+        seconds: seconds of each rTask.
+        most: the most rTasks that each vEU takes; none of them are left over only if there is room.
 
     Returns:
         Counts, shape (veus,); their sum is ``tasks``, or less where ``most`` leaves no room.
@@ -69,6 +70,7 @@ def spread(busy_until: Floats, tasks: int, seconds: float, most: Ints | None = N
 
 
 def _spread(busy_until: Floats, tasks: int, seconds: float) -> Ints:
+    """Number of equal rTasks for each vEU, filling those first that are free earliest."""
     order = np.argsort(busy_until, kind="stable")
     sorted_until = busy_until[order]
     finite = sorted_until[np.isfinite(sorted_until)]
@@ -88,7 +90,7 @@ def _spread(busy_until: Floats, tasks: int, seconds: float) -> Ints:
 
 
 def placements(operator: int, counts: Ints) -> tuple[Placement, ...]:
-    """All rTasks of an operator, so many on each vEU; neighbours with equal counts are one."""
+    """Placements of an operator's rTasks, given each vEU's count; equal neighbours are one."""
     edges = np.flatnonzero(np.diff(counts)) + 1
     starts = [0, *map(int, edges)]
     ends = [*map(int, edges), len(counts)]
@@ -105,15 +107,15 @@ def placements(operator: int, counts: Ints) -> tuple[Placement, ...]:
 def homes(
     operators: tuple[ROperator, ...], chosen: Sequence[Way], steps: Ints, num_veus: int, room: int
 ) -> dict[int, Ints] | None:
-    """For each of the weights that stay, how many rTasks' parts each vEU holds.
+    """For each of the weights that stay, the number of rTasks whose parts each vEU holds.
 
     Weights that are read in the same steps go to different vEUs as far as there are enough.
 
     Args:
-        operators: those of the kernel.
+        operators: operators of the kernel.
         chosen: how each is run.
         steps: the step of each.
-        num_veus: how many there are.
+        num_veus: number of vEUs.
         room: bytes for resident parts on each.
 
     Returns:
@@ -146,12 +148,12 @@ class Placer:
     """Places the operators of a kernel.
 
     Attributes:
-        operators: those of the kernel.
+        operators: operators of the kernel.
         chosen: how each is run.
-        dependences: of each, those it reads from.
-        homes: by weights that stay, how many rTasks' parts each vEU holds.
-        num_veus: how many there are.
-        flag_seconds: from the addition to a counter until those who wait for it go on.
+        dependences: for each operator, those that it reads from.
+        homes: number of rTasks whose parts each vEU holds, by the weights that stay.
+        num_veus: number of vEUs.
+        flag_seconds: seconds from the addition to a counter until those who wait for it go on.
     """
 
     operators: tuple[ROperator, ...]
@@ -202,6 +204,7 @@ class Placer:
         return not way.resident_bytes, -way.seconds, number
 
     def _counts(self, number: int, busy_until: Floats) -> Ints:
+        """Number of an operator's rTasks on each vEU, where its weights are if these stay."""
         way, weights = self.chosen[number], self.operators[number].weights
         if way.resident_bytes and weights is not None:
             return self.homes[weights]

@@ -77,11 +77,12 @@ def make_program_table(
     """The records of a program.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
-        plan: for them.
-        tasks: of each operator, its bodies and arguments.
-        conditions: of each decision, what it reads, as (tensor, bytes from its start).
+        plan: their plan.
+        tasks: bodies and arguments of each operator.
+        conditions: for each decision, the condition that it reads, as (tensor, bytes from its
+            start).
         counter: the first that the kernel may use.
 
     Returns:
@@ -190,6 +191,7 @@ class _Records:
         waited: Sequence[Lagged],
         arguments: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
+        """A record as numbers: its body, the records that follow, waits and arguments."""
         row = [body, 0, NOTHING, 0, following, following, *[NO_REGION] * 3, 0, NO_REGION]
         row.append(len(waited))
         for wait in waited:
@@ -198,7 +200,7 @@ class _Records:
         return [*row, *argument_words(arguments)]
 
     def _word(self, counter: int) -> int:
-        """Which of the kernel's counters one is."""
+        """Number of a counter among the kernel's."""
         return self._counter + counter * COUNTER_WORDS
 
     def _count(self, counter: int) -> int:

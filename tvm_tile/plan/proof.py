@@ -16,11 +16,11 @@ from tvm_tile.tile.residency import fitting_blocks, given_registers
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """What a built kernel takes of a multiprocessor.
+    """Resources of a multiprocessor that a built kernel takes.
 
     Attributes:
-        registers: of a thread.
-        shared_bytes: of a block, static and dynamic.
+        registers: registers of a thread.
+        shared_bytes: bytes of shared memory of a block, static and dynamic.
         block_size: threads of a block.
         resident: blocks that a multiprocessor holds.
         grid: blocks that are launched.
@@ -46,13 +46,13 @@ class Residency:
 
 
 def residency(plan: ExecutionPlan, registers: int, shared_bytes: int, device: Device) -> Residency:
-    """What a plan's kernel takes.
+    """Resources that a plan's kernel takes.
 
     Args:
-        plan: of the kernel.
-        registers: of a thread, from its machine code.
-        shared_bytes: of a block, static and dynamic.
-        device: that it is launched on.
+        plan: plan of the kernel.
+        registers: registers of a thread, from its machine code.
+        shared_bytes: bytes of shared memory of a block, static and dynamic.
+        device: the device that it is launched on.
     """
     given = given_registers(device, registers)
     resident = fitting_blocks(device, plan.block_size, given, shared_bytes)

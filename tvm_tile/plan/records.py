@@ -38,14 +38,14 @@ _NO_WORDS = (0,) * (ARGUMENTS - WAIT_COUNT)  # of one that neither waits nor ask
 
 @dataclass(frozen=True, slots=True)
 class TaskKind:
-    """What all rTasks of an operator share.
+    """Facts that all rTasks of an operator share.
 
     Attributes:
         body: its body's number in the kernel.
         load: the number of the body that loads its resident part; ``None`` without one.
-        arguments: of its kernel, each as (tensor, bytes from its start).
-        load_arguments: the same of the body that loads.
-        constants: the same of the constants that it asks for ahead.
+        arguments: arguments of its kernel, each as (tensor, bytes from its start).
+        load_arguments: arguments of the body that loads, likewise.
+        constants: constants that it asks for ahead, likewise.
     """
 
     body: int
@@ -57,7 +57,7 @@ class TaskKind:
 
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """What the kernel reads.
+    """Table of records that the kernel reads.
 
     Attributes:
         words: int32, one row a record; the last one, which is none, is read but not run.
@@ -77,9 +77,9 @@ def make_table(
     """The records of a plan.
 
     Args:
-        operators: what was planned.
-        plan: for them.
-        tasks: of each operator, its bodies and arguments.
+        operators: the operators that were planned.
+        plan: their plan.
+        tasks: bodies and arguments of each operator.
         counter: the first that the kernel may use.
 
     Raises:
@@ -114,8 +114,10 @@ def make_table(
 def recorded_tasks(
     operators: tuple[ROperator, ...], plan: ExecutionPlan
 ) -> tuple[tuple[QueuedTask | None, ...], ...]:
-    """What each record of each vEU runs, in the order of :func:`make_table`; ``None`` of those that
-    wait only, or load a resident part."""
+    """The rTask of each record of each vEU, in the order of :func:`make_table`.
+
+    It is ``None`` for records that only wait, or load a resident part.
+    """
     loads, _ = resident_places(operators, plan)
     found = []
     for veu, queue in enumerate(entries(operators, plan, waits(operators, plan))):
@@ -129,7 +131,7 @@ def recorded_tasks(
 def resident_places(
     operators: tuple[ROperator, ...], plan: ExecutionPlan
 ) -> tuple[dict[int, list[ResidentPart]], dict[tuple[int | None, int], int]]:
-    """What each vEU loads at its start, and by weights and rTask where that stays."""
+    """Weights that each vEU loads at its start; by weights and rTask, where these stay."""
     loads: dict[int, list[ResidentPart]] = {}
     places: dict[tuple[int | None, int], int] = {}
     for part in plan.resident_parts(operators):

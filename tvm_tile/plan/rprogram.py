@@ -56,7 +56,7 @@ class Bounds:
     """How far a kernel goes before it gives up.
 
     Attributes:
-        iterations: of a loop that data end, each time that it is entered.
+        iterations: iterations of a loop that data end, each time that it is entered.
         depth: calls within one another.
     """
 
@@ -95,7 +95,7 @@ class While:
     Attributes:
         head: the region that is entered whenever it is decided, once more than there are
             iterations.
-        region: that is entered in each iteration.
+        region: region that is entered in each iteration.
         decision: number of the decision.
         body: an iteration.
         most: iterations that it has at most, if that is known.
@@ -114,10 +114,10 @@ class Branch:
 
     Attributes:
         decision: its number.
-        then_region: that is entered where it holds.
-        then: what is done then.
-        else_region: that is entered where it does not.
-        otherwise: what is done then.
+        then_region: region that is entered where the decision holds.
+        then: items that are run then.
+        else_region: region that is entered where it does not hold.
+        otherwise: items that are run then.
         turn_of: the head of the loop, if any, of which ``then`` is one more iteration.
         head: region of the decision alone; None where it is of the region around.
     """
@@ -175,13 +175,13 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class RProgram:
-    """What a persistent kernel does.
+    """Program of a persistent kernel: rOperators, loops, branches and calls.
 
     Attributes:
-        items: in their order; each rOperator and each decision is in one of them, once.
-        accesses: of each rOperator.
-        decisions: of each decision, the memory that it reads: a bool.
-        bounds: where it gives up.
+        items: items in their order; each rOperator and each decision is in one of them, once.
+        accesses: memory that each rOperator touches.
+        decisions: memory that each decision reads: a bool.
+        bounds: bounds beyond which it gives up.
         functions: the items of each function that is called.
     """
 
@@ -213,7 +213,7 @@ class RProgram:
         return bool(self.functions) or any(_may_go_on(item, most) for item in self.items)
 
     def access(self, counter: int) -> Footprint:
-        """What a rOperator or, behind them, a decision touches."""
+        """Memory that a rOperator touches; numbers behind those of the rOperators are decisions."""
         if counter < len(self.accesses):
             return self.accesses[counter]
         memory = self.decisions[counter - len(self.accesses)]
@@ -222,11 +222,11 @@ class RProgram:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rOperator or a decision stands.
+    """Place of a rOperator or a decision in a program.
 
     Attributes:
         counter: its own.
-        regions: that it lies in, the innermost one last.
+        regions: regions that it lies in, the innermost one last.
         body: number of the function that has it, from one on; zero where none has.
     """
 
@@ -262,6 +262,7 @@ def places(program: RProgram) -> tuple[Place, ...]:
 
 
 def _regions(items: Sequence[Item]) -> Iterator[int]:
+    """Numbers of the regions in the items, at any depth."""
     for item in items:
         match item:
             case Repeat() | OwnRegion():
@@ -300,8 +301,8 @@ class Lagged:
     """A wait until a counter is at ``count * (executions of region - lag)``.
 
     Attributes:
-        counter: of what is waited for.
-        region: in which that lies.
+        counter: counter that is waited for.
+        region: region in which those lie that add to it.
         lag: zero, or one where that is yet to come in an execution that has begun.
     """
 
@@ -311,7 +312,7 @@ class Lagged:
 
 
 def program_waits(program: RProgram) -> tuple[tuple[Lagged, ...], ...]:
-    """For each counter, what those who add to it wait for; without what other waits imply."""
+    """For each counter, waits of those who add to it, without waits that others imply."""
     ordered = places(program)
     loops = repeated_regions(program.items)
     found: list[tuple[Lagged, ...]] = [()] * program.count_counters
@@ -327,7 +328,7 @@ def program_waits(program: RProgram) -> tuple[tuple[Lagged, ...], ...]:
 def _wait(
     program: RProgram, loops: frozenset[int], place: Place, other: Place, *, is_behind: bool
 ) -> Lagged | None:
-    """What one waits for of another, or of itself: nothing where their order does not matter."""
+    """Wait of one item for another, or for itself; nothing where their order does not matter."""
     own, its = program.access(place.counter), program.access(other.counter)
     conflicts = own.reads & own.writes if place is other else own.conflicts(its)
     is_in_loop = bool(loops & set(place.regions) & set(other.regions))

@@ -26,11 +26,12 @@ def simulate(
     """Run all queues, each event on a vEU picked at random.
 
     Args:
-        operators: what was planned.
-        plan: of them.
-        extents: of values in the workspace; the others have memory of their own.
+        operators: the operators that were planned.
+        plan: their plan.
+        extents: places of values in the workspace; the others have memory of their own.
         rng: picks.
-        waited: what rTasks wait for, where other than :func:`~tvm_tile.plan.waits.waits`.
+        waited: waits of rTasks, if they are others than those of
+            :func:`~tvm_tile.plan.waits.waits`.
 
     Raises:
         PlanError: an rTask reads a value that is not completely written, or writes over one that
@@ -93,6 +94,7 @@ class _Run:
         return "goes on"
 
     def _end(self, veu: int, task: QueuedTask, counter: int) -> None:
+        """End a rTask: count it, and move its vEU on."""
         self._memory.end(task)
         self._running[veu] = False
         self._next[veu] += 1
@@ -125,6 +127,7 @@ class _Memory:
             ]
 
     def begin(self, task: QueuedTask) -> None:
+        """Check that a rTask's inputs are complete, and that it overwrites nothing still in use."""
         for value in self._reads[task.operator]:
             whole = not self._unwritten.get(value, 0)
             require(whole, "an rTask reads values that are there", f"{task} reads value {value}")
@@ -136,12 +139,14 @@ class _Memory:
                 self._overwrite(other, task)
 
     def _overwrite(self, value: int, task: QueuedTask) -> None:
+        """Check that a value which shares memory with a new one was read by all its readers."""
         if value not in self._begun:
             return
         done = value in self._is_read and not self._unread[value] and not self._unwritten[value]
         require(done, "values are overwritten when all have read them", f"{task} on value {value}")
 
     def end(self, task: QueuedTask) -> None:
+        """Note that a rTask has written its outputs and read its inputs."""
         for value in self._writes[task.operator]:
             self._unwritten[value] -= 1
         for value in self._reads[task.operator]:

@@ -45,12 +45,13 @@ def simulate_program(
     """Run all vEUs, each event on one picked at random.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
         plan: places the operators.
-        says: what decisions say.
+        says: answers of the decisions.
         rng: picks.
-        waited: where it is not :func:`~tvm_tile.plan.rprogram.program_waits`.
+        waited: waits, if they are others than those of
+            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
         PlanError: a memory does not hold what is to be read, or is written before all have read
@@ -77,18 +78,20 @@ def simulate_program(
 
 @dataclass(slots=True)
 class _Veu:
-    """Where a vEU is.
+    """State of a vEU on its way through the program.
 
     Attributes:
         code: its instructions.
-        place: of the one that is next, or runs.
+        place: place of the instruction that is next, or runs.
         running: whether that has begun.
-        executions: of each region, how often it was entered.
-        left: of each counted loop, iterations that are left; of each other one, by its head, those
-            that it has gone through.
-        begun: of each counter and rTask, how often the vEU has come to it; a decision has no rTask.
-        asked: of each decision, how often.
-        returns: of each call that it is within, the region behind it, and where it goes on.
+        executions: for each region, how often it was entered.
+        left: for each counted loop, iterations that are left; for each other one, by its head,
+            those that it has gone through.
+        begun: for each counter and rTask, how often the vEU has come to it; a decision has no
+            rTask.
+        asked: for each decision, how often it was asked.
+        returns: for each call that it is within, the region behind it, and the instruction at which
+            it goes on.
         is_stopped: whether it went home, beyond a bound.
     """
 
@@ -117,9 +120,11 @@ class _Interleaving:
         self._counters = [0] * len(tasks)
 
     def is_done(self, veu: _Veu) -> bool:
+        """Whether a vEU has come to the end of its instructions."""
         return veu.is_stopped or isinstance(veu.code[veu.place], End)
 
     def may_advance(self, veu: _Veu) -> bool:
+        """Whether a vEU runs an instruction, or all that the next one waits for has ended."""
         waits = waits_of(veu.code[veu.place], self._program, self._waits)
         return veu.running or all(
             self._counters[wait.counter]
@@ -144,6 +149,7 @@ class _Interleaving:
         self._go_on(veu, instruction)
 
     def _go_on(self, veu: _Veu, instruction: Instruction) -> None:
+        """Move a vEU to the instruction behind the one that has ended."""
         match instruction:
             case RunTask(_, _, region) if region != NO_REGION:
                 _go_around(veu, region, instruction)
@@ -175,6 +181,7 @@ class _Interleaving:
 
 
 def _go_around(veu: _Veu, region: int, instruction: RunTask | NextTurn) -> None:
+    """Count an iteration of a loop, and begin the next one or leave."""
     veu.left[region] -= 1
     if veu.left[region]:
         _enter(veu, region)
@@ -182,6 +189,7 @@ def _go_around(veu: _Veu, region: int, instruction: RunTask | NextTurn) -> None:
 
 
 def _enter(veu: _Veu, region: int) -> None:
+    """Count that a vEU enters a region, if it is one."""
     if region != NO_REGION:
         veu.executions[region] = veu.executions.get(region, 0) + 1
 
@@ -200,6 +208,7 @@ class _Order:
             self._places[own.counter].append(place)
 
     def begin(self, counter: int, execution: int) -> None:
+        """Check that everything that an execution depends on has ended."""
         places = self._places[counter]
         require(execution < len(places), "only what is on the path runs", f"{counter}")
         for before in self._before[places[execution]]:
@@ -207,4 +216,5 @@ class _Order:
             require(not self._left[before], "who touches the same memory comes in order", current)
 
     def end(self, counter: int, execution: int) -> None:
+        """Note that a rTask of an execution has ended."""
         self._left[self._places[counter][execution]] -= 1

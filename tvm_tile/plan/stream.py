@@ -26,10 +26,10 @@ def stream_seconds(
     """Seconds from the first step's begin to the last one's end.
 
     Args:
-        operators: what was planned.
-        plan: for them.
-        stream: what is known of such operators.
-        device: where they run.
+        operators: the operators that were planned.
+        plan: their plan.
+        stream: parameters for such operators.
+        device: the device that they run on.
     """
     rate = device.read_bandwidth * stream.share
     barrier = 0.0 if plan.uses_flags else device.grid_barrier_latency or 0.0

@@ -16,10 +16,10 @@ class Slot:
     """rTasks of one operator that run at the same time on neighbouring vEUs.
 
     Attributes:
-        step: in which they are.
-        operator: whose.
-        first_veu: where the first of them runs.
-        num_veus: how many there are, each on a vEU.
+        step: number of their step.
+        operator: number of their operator.
+        first_veu: vEU of the first of them.
+        num_veus: number of rTasks, each on a vEU.
         begin: seconds from the start of the first step; when they have waited.
         end: when they are done.
     """
@@ -76,5 +76,6 @@ def _merged(spans: list[Slot]) -> Iterator[Slot]:
 
 
 def _continues(last: Slot, span: Slot) -> bool:
+    """Whether rTasks continue a slot: at the same time, on the next vEUs."""
     same = last.operator == span.operator and last.begin == span.begin
     return same and last.first_veu + last.num_veus == span.first_veu

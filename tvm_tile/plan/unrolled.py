@@ -37,8 +37,8 @@ class Unrolled:
 
     Attributes:
         operators: numbers of the program's rOperators, each as often as it is written out.
-        kept: of each rOperator, the position of the copy that stands for all of them.
-        iterations: of each loop that is written out, as far as it has so many.
+        kept: for each rOperator, the position of the copy that stands for all of them.
+        iterations: iterations of each loop that are written out.
     """
 
     operators: tuple[int, ...]
@@ -64,10 +64,10 @@ class Durations:
     """Seconds of what a program does.
 
     Attributes:
-        operators: of each rOperator.
-        decision: of each.
-        turn: of a model's loop, beside what it does; a loop of a program has two in each of its
-            own, as values go from one memory to another and back.
+        operators: seconds of each rOperator.
+        decision: seconds of each decision.
+        turn: seconds of an iteration of a model's loop, beside its work; a loop of a program has
+            two in each of its own, as its values alternate between two memories.
     """
 
     operators: Sequence[float]
@@ -76,14 +76,14 @@ class Durations:
 
 
 def seconds_of(program: RProgram, unrolled: Unrolled, costs: Durations) -> float:
-    """What a run of a program takes, one thing after another.
+    """Seconds of a run of a program, one thing after another.
 
     A branch is taken one time in two, as far as anybody knows.
 
     Args:
-        program: where nobody knows how many iterations a loop has, so many as are written out.
+        program: program; a loop of unknown count has as many iterations as are written out.
         unrolled: its straight line.
-        costs: of what it does.
+        costs: seconds of its parts.
     """
     items = _with_functions(program)
     return sum(_seconds(item, unrolled.iterations, costs) for item in items)
@@ -111,6 +111,7 @@ def fold(plan: ExecutionPlan, unrolled: Unrolled) -> ExecutionPlan:
 
 
 def _renumbered(placement: Placement, operator: int) -> Placement:
+    """The placement with its rTasks as another operator's."""
     tasks = placement.tasks
     return replace(placement, tasks=RTasks(operator, tasks.start, tasks.stop))
 
@@ -122,6 +123,7 @@ def _with_functions(program: RProgram) -> tuple[Item, ...]:
 
 
 def _line(items: Sequence[Item], iterations: int) -> list[int]:
+    """Numbers of the operators of unrolled items, in order."""
     line: list[int] = []
     for item in items:
         match item:
@@ -138,6 +140,8 @@ def _line(items: Sequence[Item], iterations: int) -> list[int]:
 
 
 def _seconds(item: Item, iterations: int, costs: Durations) -> float:
+    """Seconds of an item, with its loops unrolled that often."""
+
     def total(items: Sequence[Item]) -> float:
         return sum(_seconds(one, iterations, costs) for one in items)
 

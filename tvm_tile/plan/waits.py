@@ -1,4 +1,4 @@
-"""What the rTasks of a persistent kernel wait for: counters, and how far they must have come.
+"""Counters that the rTasks of a persistent kernel wait for, and the values to wait for.
 
 Every rTask adds one to a counter at its end. With flags, there is a counter for each operator;
 with barriers, for each step. Those that add to the same counter wait for the same. The kernel's
@@ -35,11 +35,11 @@ def count_counters(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> int
 
 
 def waits(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> Waits:
-    """What the rTasks of a plan wait for.
+    """Counters that the rTasks of a plan wait for.
 
     Args:
-        operators: what was planned.
-        plan: for them.
+        operators: the operators that were planned.
+        plan: their plan.
     """
     if not plan.uses_flags:
         return _for_steps(plan)
@@ -66,12 +66,12 @@ def _for_steps(plan: ExecutionPlan) -> Waits:
 
 
 def latest(before: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """For each operator, those it depends on which no other that it depends on comes after.
+    """For each operator, those that it depends on and that no other one stands between.
 
     Who sees the later counter sees what was written before the earlier one.
 
     Args:
-        before: as :func:`~tvm_tile.plan.execution_plan.dependences` finds it.
+        before: dependences, as found by :func:`~tvm_tile.plan.execution_plan.dependences`.
     """
     # Bit n is set where operator n comes before, on any path.
     ancestors: list[int] = []

@@ -18,7 +18,7 @@ _WINDOW = 48  # steps that an operator may move at once
 
 
 def levels(dependences: Sequence[tuple[int, ...]]) -> Ints:
-    """For each operator, how many others come before it on the longest chain to it."""
+    """Length of the longest chain of operators that leads to each operator."""
     found: list[int] = []
     for before in dependences:
         found.append(1 + max((found[number] for number in before), default=-1))
@@ -26,7 +26,7 @@ def levels(dependences: Sequence[tuple[int, ...]]) -> Ints:
 
 
 def step_points(fits: Fits, kinds: Ints, steps: Ints) -> Ints:
-    """For each step, the point of the grid at which its operators fit."""
+    """Point of the grid, for each step, at which its operators fit."""
     counts = np.zeros((int(steps.max()) + 1, len(fits.veus)))
     np.add.at(counts, (steps, kinds), 1)
     return fits.points(counts @ fits.veus)
@@ -38,10 +38,10 @@ def form_steps(
     """The step of each operator.
 
     Args:
-        fits: what the kinds of operators take.
-        kinds: of each operator.
-        dependences: of each operator, those it reads from; all have lower numbers.
-        step_seconds: what each step costs beside its operators.
+        fits: times of the kinds of operators.
+        kinds: kind of each operator.
+        dependences: for each operator, those that it reads from; all have lower numbers.
+        step_seconds: seconds of each step beside its operators.
     """
     waves = _Forming(fits, kinds, dependences, step_seconds)
     for _ in range(_SWEEPS):

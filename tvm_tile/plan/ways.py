@@ -24,11 +24,11 @@ _MOST_VEUS_PER_PROCESSOR = 4
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a vEU is.
+    """Shape of a vEU: its threads, and how many share a multiprocessor.
 
     Attributes:
         block_size: threads of each.
-        per_processor: so many on one multiprocessor.
+        per_processor: vEUs on one multiprocessor.
     """
 
     block_size: int
@@ -52,10 +52,10 @@ class Way:
     """A way to run one operator: which of its choices, in rTasks of how many blocks.
 
     Attributes:
-        choice: which of its choices.
+        choice: number of the choice.
         copies: blocks side by side in an rTask.
-        tasks: how many rTasks.
-        seconds: that one of them takes of its vEU.
+        tasks: number of rTasks.
+        seconds: seconds that an rTask takes of its vEU.
         scratch_bytes: shared memory of one.
         resident_bytes: weights of one that stay in shared memory.
     """
@@ -75,9 +75,9 @@ class Kinds:
     Attributes:
         of: the kind of each operator.
         samples: one operator of each kind.
-        weights: of each kind, those that several of its operators read and that may thus stay in
-            shared memory; the most read first. Where operators of several kinds read the same,
-            they are those of the kind that reads them most.
+        weights: for each kind, the weights that several of its operators read and that may thus
+            stay in shared memory; the most read first. Where operators of several kinds read the
+            same, they are those of the kind that reads them most.
     """
 
     of: tuple[int, ...]
@@ -123,9 +123,9 @@ def ways(
     """How an operator can run on vEUs of ``shape``; empty where it cannot.
 
     Args:
-        operator: to be run.
-        shape: of the vEUs.
-        device: where they are.
+        operator: the operator that is run.
+        shape: shape of the vEUs.
+        device: the device that has the vEUs.
         resident: whether its weights stay in shared memory.
     """
     return tuple(

@@ -39,7 +39,7 @@ def lifetimes(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> tuple[Li
     live to the end. So do those that nobody reads.
 
     Args:
-        operators: those of the kernel.
+        operators: operators of the kernel.
         plan: how they run.
     """
     last = len(plan.steps) - 1

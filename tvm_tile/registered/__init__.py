@@ -1,4 +1,4 @@
-"""What TVM's registries are told of, once a process: operators, reductions, functions of ours.
+"""Entries in TVM's registries, made once a process: operators, reductions, functions of ours.
 
 As `compat.py` does, this adapts to TVM's moving API.
 """
@@ -79,7 +79,7 @@ def safe_divisor(b: Any) -> Any:
 
 
 def factor_of_divisor(b: Any) -> Any:
-    """What a quotient by :func:`safe_divisor` is to be multiplied with: 0, -1, or else 1."""
+    """Factor that replaces a division by :func:`safe_divisor`: 0, -1, or else 1."""
     return _call(_FACTOR, b)
 
 
@@ -104,6 +104,7 @@ def sealed() -> Any:
 
 
 def _call(name: str, *arguments: Any) -> Any:
+    """A call of one of our operators."""
     from tvm import tirx
 
     return tirx.call_intrin(arguments[0].ty, _operator(name), *arguments)
@@ -111,6 +112,7 @@ def _call(name: str, *arguments: Any) -> Any:
 
 @functools.cache
 def _operator(name: str) -> Any:
+    """One of our operators, registered if it is not yet."""
     from tvm.ir import Op
 
     with _LOCK:
@@ -152,6 +154,7 @@ def in_plain_tir(code: Any) -> Any:
 
 @functools.cache
 def _register_operators() -> None:
+    """Register our operators, and how they are lowered."""
     from tvm.ir import Op, _ffi_api
     from tvm.tirx import CallEffectKind
     from tvm.tirx.op import register_intrin_lowering
@@ -171,6 +174,7 @@ def _register_operators() -> None:
 
 
 def _refuse(_: Any) -> Any:
+    """Refuse a TIR pipeline that cannot build the kernels."""
     raise BuildError(
         'the Relax pipeline "tvm_tile_full" goes with the TIR pipeline "tvm_tile"',
         "another TIR pipeline, which cannot build tensor-core kernels",
@@ -203,6 +207,7 @@ def _rounded_down(a: Any, b: Any, *, is_rest: bool) -> Any:
 
 
 def _of_divisor(b: Any, *, is_factor: bool) -> Any:
+    """A divisor without 0 and -1, or the factor that makes up for that."""
     from tvm.tirx import EQ, Let, Select, Var
 
     divisor = Var("divisor", b.ty)
@@ -278,6 +283,7 @@ def register_extrema() -> None:
 
 @functools.cache
 def _register_extrema() -> None:
+    """Register reducers for maxima and minima that start at infinities."""
     import tvm
     from tvm.tirx import Max, Min, const, max_value, min_value
 
@@ -308,8 +314,8 @@ def wrap_function(name: str, wrap: Callable[[Any], Callable[..., Any]]) -> None:
     """Put a function in the place of one in TVM's registry; none is put where there is none.
 
     Args:
-        name: in the registry.
-        wrap: from the former function, which it may call, to the new one.
+        name: name of the function in the registry.
+        wrap: function that takes the former function, which it may call, and gives the new one.
     """
     import tvm_ffi
 

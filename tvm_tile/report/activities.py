@@ -1,4 +1,4 @@
-"""What a device did in a run of a model, and when: kernels, copies, and the gaps between them."""
+"""Activities of a device in a run of a model: kernels, copies, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class ActivityKind(Enum):
-    """What a device does for a while; what it is called is for people."""
+    """Kind of a device's activity; its value is its name for people."""
 
     KERNEL = "kernel"
     COPY = "copy"
@@ -24,7 +24,7 @@ class Activity:
         begin: seconds from when the host began the run.
         end: seconds from then, too.
         stream: the number of the queue that it was in.
-        kind: what it was.
+        kind: kind of activity.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Where the time of a run goes, in seconds.
+    """Parts of a run's time, in seconds.
 
     Attributes:
-        launch: from when the host began until the device did.
-        kernels: in which at least one kernel ran.
-        copies: in which there were only copies and fills.
+        launch: time from when the host began until the device did.
+        kernels: time in which at least one kernel ran.
+        copies: time in which there were only copies and fills.
         gaps: between these, in which the device did nothing of the run.
-        overlap: by which the kernels' own times exceed ``kernels``, since several ran at once.
+        overlap: time by which the kernels' own times exceed ``kernels``, since several ran at once.
     """
 
     launch: float
@@ -69,7 +69,7 @@ class Shares:
 
 
 def shares_of(activities: Sequence[Activity]) -> Shares:
-    """Where the time of a run goes; all zeros of one in which the device did nothing."""
+    """Parts of a run's time; all zeros for one in which the device did nothing."""
     if not activities:
         return Shares(0.0, 0.0, 0.0, 0.0, 0.0)
     launch, end = min(one.begin for one in activities), max(one.end for one in activities)

@@ -14,7 +14,7 @@ class CodedWeight:
     """A matrix that a model computes of codes.
 
     Attributes:
-        shape: of its values.
+        shape: shape of its values.
         dtype: their element type.
         format: how it is kept; ``None`` where it is not, but as its values.
         reason: why not; empty where it is.
@@ -56,4 +56,5 @@ def render_coded(weights: Sequence[CodedWeight]) -> Iterator[str]:
 
 
 def _megabytes(size: int) -> str:
+    """A size for people, in megabytes."""
     return f"{size / 1e6:.2f} MB"

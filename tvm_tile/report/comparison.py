@@ -20,11 +20,11 @@ class Delta:
     """Something that both sides compute, or one of them.
 
     Attributes:
-        names: what it is called in the user's model, the first time that it occurs.
+        names: names of its value in the user's model, the first time that it occurs.
         places: how often it occurs in the model, with other names.
         first_kernels: kernels of the first side that compute it; so are ``second_kernels``.
         first: seconds of a run on the first side, of all places.
-        second: the same on the second side.
+        second: the same for the second side.
     """
 
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class _Share:
 def changes_between(
     first: ModelReport, second: ModelReport, *sides: Mapping[str, float]
 ) -> tuple[Delta, ...]:
-    """What differs between two compilations, what differs most first.
+    """Differences between two compilations, the largest first.
 
     Args:
         first: one of them.
@@ -82,6 +82,7 @@ def changes_between(
 
 
 def _parts(side: int, report: ModelReport, seconds: Mapping[str, float]) -> Iterator[_Share]:
+    """The shares of time of a side's kernels, a part for each different call."""
     known = {kernel.name: kernel for kernel in report.kernels}
     for name, taken in seconds.items():
         called = _called(name, known.get(name))
@@ -90,7 +91,7 @@ def _parts(side: int, report: ModelReport, seconds: Mapping[str, float]) -> Iter
 
 
 def _called(name: str, kernel: KernelReport | None) -> tuple[tuple[str, ...], ...]:
-    """What a kernel computes, for each different call; by its operators where nothing has names."""
+    """Name of each different call's value; its operators where nothing has names."""
     if kernel is None:
         return ((name,),)
     return kernel.names or ((f"({kernel.operators or name})",),)
@@ -119,8 +120,10 @@ def _connected(parts: Sequence[_Share]) -> Iterator[list[_Share]]:
 
 
 def _kernels(group: Sequence[_Share], side: int) -> tuple[str, ...]:
+    """Names of the kernels of one side in a group."""
     return tuple(sorted({part.kernel for part in group if part.side == side}))
 
 
 def _names(group: Sequence[_Share]) -> tuple[str, ...]:
+    """Names of the values in a group, each once."""
     return tuple(dict.fromkeys(name for part in group for name in part.names))

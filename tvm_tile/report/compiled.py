@@ -1,4 +1,4 @@
-"""What was compiled, how, and what it should cost, as data."""
+"""Kernels and decisions of a compilation, with predicted times, as data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvm_tile.tile.weld.connect import Decision
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """What is known of one kernel of a model.
+    """Facts about one kernel of a model.
 
     Attributes:
         name: its symbol.
@@ -32,24 +32,25 @@ class KernelReport:
         seconds: predicted time.
         traffic: predicted bytes to and from global memory.
         fallback: why TVM's default schedule was used; empty when it was not.
-        measured: how many candidates ran; 0 where the model's first was taken unmeasured.
-        rank: which of them was kept, in the model's order; 0 is its first choice.
-        measured_seconds: that one's time; 0 where nothing was measured.
-        written: of ``traffic``, the bytes to global memory.
+        measured: number of candidates that ran; 0 where the model's first was taken unmeasured.
+        rank: rank, in the model's order, of the candidate that was kept; 0 is its first choice.
+        measured_seconds: measured seconds of that candidate; 0 where nothing was measured.
+        written: the part of ``traffic`` that is written to global memory, in bytes.
         calls: how often the program calls it.
         registers: predicted, of a thread; ``None`` where the model does not say.
         shared_bytes: predicted, of a block.
-        resources: what its machine code takes, one for each kernel that the function became.
+        resources: resources of its machine code, one for each kernel that the function became.
         resident: blocks of the main one of these that a multiprocessor holds at once; 0 where that
             is not known.
         launches: kernels that a call of it launches, one after another.
         warm_seconds: predicted time amid a model; ``None`` where it is ``seconds``.
         runner_up: the best choice of another rule; ``None`` where no other was asked or has one.
-        cover: which tile runs at which open extents; ``None`` where one runs at all of them.
-        names: what the user's model calls that which it computes (nodes of an ONNX graph, paths of
+        cover: tiles by open extents; ``None`` where one tile runs at all of them.
+        names: names that the user's model has for its values (nodes of an ONNX graph, paths of
             PyTorch modules, variables of a Relax function), for each call, equal ones once.
         flops: operations of a call, those on integers included.
-        arithmetic_seconds: what these take at least, by the fastest units that there are for them.
+        arithmetic_seconds: least seconds of these operations, by the fastest units that there are
+            for them.
     """
 
     name: str
@@ -86,7 +87,7 @@ class KernelReport:
 
     @property
     def main(self) -> Resources | None:
-        """What the kernel takes that ``block`` and the predictions are for; None if not known.
+        """Resources of the kernel that ``block`` and the predictions are for; None if not known.
 
         Those behind it are small, such as one that adds the parts of sums.
         """
@@ -96,15 +97,15 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """What one run queues on a device that captures graphs.
+    """Launches that one run queues on a device that captures graphs.
 
     Attributes:
         outside: kernels that are launched one by one, such as those that touch inputs and outputs.
         graphs: graphs that are launched.
         captured: kernels in these.
-        dependent: of those, how many depend programmatically on the kernel before them: they start
-            while that one ends.
-        saved_seconds: by which the graphs end earlier for it, predicted.
+        dependent: number of those that depend programmatically on the kernel before them: they
+            start while that one ends.
+        saved_seconds: predicted seconds by which the graphs end earlier for it.
     """
 
     outside: int
@@ -143,23 +144,24 @@ class ModelReport:
 
     Attributes:
         device: its name.
-        kernels: in the order of their names, equal ones once.
-        notes: what else there is to say.
+        kernels: kernels in the order of their names, equal ones once.
+        notes: further remarks, in sentences.
         stages: how long each stage of compilation took.
-        decisions: which functions were made one kernel and which were not, in the order of the
-            program, equal ones as often as they occur.
+        decisions: groups of functions that were made one kernel and groups that were not, in the
+            order of the program, equal ones as often as they occur.
         plans: persistent kernels, in which several kernels run, in the order of the program.
-        left_apart: what was asked about and is launched by itself, by reason, the commonest first.
+        left_apart: calls that were asked about and are launched by themselves, by reason, the
+            commonest first.
         is_estimated: whether the times go by what was measured on another device.
-        launches: of one run; None where no graphs are captured.
+        launches: launches of one run; None where no graphs are captured.
         turned: weights that are stored in another layout than the model has them in, each matrix.
         coded: matrices of weights that arrive as codes of a few bits, where they may be kept so.
         symbols: its open extents.
         weights: bytes of all constants.
-        limits: what the device does at most; None where that was not told.
-        origin: by which code, and how, it was compiled; None where that was not told.
-        graphs: which kernel hands what to which, of each function of the model, ``main`` first;
-            none where that was not told.
+        limits: peaks of the device; None where they were not told.
+        origin: code and options that it was compiled by; None where they were not told.
+        graphs: graphs of kernels' calls, of each function of the model, ``main`` first; none where
+            that was not told.
         planned: bytes of memory for what kernels hand to each other and return, as it was planned
             for all of them; of tensors whose sizes are known.
         has_open_loops: whether the host has loops that end when the data say so; one iteration of
@@ -211,23 +213,24 @@ class ModelReport:
 
     @property
     def at_least(self) -> str:
-        """What people read ahead of the seconds of a run: ``"at least "``, or nothing."""
+        """Words ahead of the seconds of a run: ``"at least "``, or nothing."""
         return "at least " if self.is_bound else ""
 
     def _fallback_seconds(self, kernel: KernelReport) -> float:
+        """Least seconds of a kernel that has no prediction: its bytes, and its launches."""
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
         return self.memory_seconds(kernel) + launches
 
     def memory_seconds(self, kernel: KernelReport) -> float:
-        """What the bytes of a call take at least."""
+        """Least seconds of a call for the bytes that it moves."""
         return kernel.traffic / self.limits.bandwidth if self.limits else 0.0
 
     def least_seconds(self, kernel: KernelReport) -> float:
-        """What a call takes at the memory's bandwidth or the units' peak."""
+        """Least seconds of a call, at the memory's bandwidth or the units' peak."""
         return max(self.memory_seconds(kernel), kernel.arithmetic_seconds)
 
     def bound(self, kernel: KernelReport, seconds: float | None = None) -> Bottleneck:
-        """What most of a kernel's time goes to: that of a call, by default as predicted."""
+        """Bottleneck that takes most of a call's time, which is as predicted if not given."""
         each = kernel.run_seconds / kernel.calls if seconds is None else seconds
         launches = self.limits.launch_seconds * kernel.launches if self.limits else 0.0
         return bound_of(each, self.memory_seconds(kernel), kernel.arithmetic_seconds, launches)
@@ -240,12 +243,12 @@ class ModelReport:
 
     @property
     def cover(self) -> ModelCover:
-        """What the kernels with tiles by open extents take, each and together."""
+        """Times of the kernels with tiles by open extents, each and together."""
         covers = {k.name: (k.cover, k.calls) for k in self.kernels if k.cover is not None}
         others = (k.seconds * k.calls for k in self.kernels if k.cover is None and not k.fallback)
         return ModelCover(self.symbols, covers, sum(others))
 
     @property
     def how(self) -> str:
-        """Where times are from."""
+        """Origin of the times, in words."""
         return "estimated" if self.is_estimated else "predicted"

@@ -1,4 +1,4 @@
-"""Which tiles run at which open extents and what that costs, as data."""
+"""Tiles that run at open extents, and the time that these lose against the best ones, as data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class OpenPoint:
 
     Attributes:
         bound: the greatest of them, one for each name of the :class:`CoverReport`.
-        rule: that wrote the best tile there.
-        tile: that tile, as text.
-        best_seconds: what it is predicted to take there, behind the launch, which in graphs is
+        rule: name of the rule that wrote the best tile there.
+        tile: the best tile there, as text.
+        best_seconds: predicted seconds of that tile there, without the launch, which in graphs is
             hardly anything.
         served_by: position of the point whose tile runs there.
-        seconds: what that one is predicted to take there.
+        seconds: predicted seconds, there, of the tile that runs.
     """
 
     bound: Point
@@ -33,17 +33,17 @@ class OpenPoint:
 
     @property
     def loss(self) -> float:
-        """By how much the tile that runs takes longer than the best one: 0.1 is a tenth."""
+        """Share of time by which the tile that runs is slower than the best one: 0.1 is a tenth."""
         return self.seconds / self.best_seconds - 1
 
 
 @dataclass(frozen=True, slots=True)
 class CoverReport:
-    """Which tile of a kernel runs at which open extents.
+    """Tiles of a kernel, and the open extents at which each runs.
 
     Attributes:
-        names: of the kernel's variables for open extents.
-        points: of a grid of these extents, the greatest first, one or more.
+        names: names of the kernel's variables for open extents.
+        points: points of a grid of these extents, the greatest first, one or more.
     """
 
     names: tuple[str, ...]
@@ -56,8 +56,7 @@ class CoverReport:
 
     @property
     def ends(self) -> tuple[OpenPoint, ...]:
-        """Where tiles end: the first of these whose bound holds a call's extents has its tile run,
-        the one that :meth:`tile_of` tells."""
+        """Bounds of tiles: :meth:`tile_of` the first one that holds a call's extents runs."""
         served_by = [point.served_by for point in self.points]
         places = ends([point.bound for point in self.points], served_by)
         return tuple(self.points[place] for place in places)
@@ -78,12 +77,12 @@ class CoverReport:
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """What a model's kernels with tiles by extents are predicted to take, all calls of a run.
+    """Predicted times of a model's kernels with tiles by extents, all calls of a run.
 
     Attributes:
-        extents: of the run, in the order of the model's.
-        seconds: with the tiles that run.
-        best_seconds: with the best tile of each kernel there.
+        extents: extents of the run, in the order of the model's.
+        seconds: seconds with the tiles that run.
+        best_seconds: seconds with the best tile of each kernel there.
     """
 
     extents: Point
@@ -92,19 +91,19 @@ class ModelTimes:
 
     @property
     def loss(self) -> float:
-        """By how much they take longer than with the best tiles: 0.1 is a tenth."""
+        """Share of time by which they are slower than with the best tiles: 0.1 is a tenth."""
         return self.seconds / self.best_seconds - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCover:
-    """Which tiles run at which open extents of a model.
+    """Tiles of a model's kernels, and the open extents at which each runs.
 
     Attributes:
         symbols: its open extents.
         kernels: name -> the cover of a kernel that has one, and how often a run calls it.
-        other_seconds: what all other kernels are predicted to take in a run at the greatest
-            extents, launches included; those that fell back count as nothing.
+        other_seconds: predicted seconds of all other kernels in a run at the greatest extents,
+            launches included; those that fell back count as nothing.
     """
 
     symbols: tuple[Symbol, ...]
@@ -113,15 +112,17 @@ class ModelCover:
 
     @property
     def times(self) -> tuple[ModelTimes, ...]:
-        """What a run takes at the points of a grid, from the least extents on; none if no kernel
-        has tiles by extents."""
+        """Times of a run at the points of a grid, from the least extents on.
+
+        There are none if no kernel has tiles by extents.
+        """
         return tuple(map(self.time_at, reversed(grid(self.symbols)))) if self.kernels else ()
 
     def time_at(self, extents: Point) -> ModelTimes:
-        """What a run takes at any extents, which are rounded up to points of each kernel's grid.
+        """Times of a run at any extents, which are rounded up to points of each kernel's grid.
 
         Args:
-            extents: in the order of the model's.
+            extents: extents in the order of the model's.
 
         Raises:
             InputError: they are none of the model.
@@ -143,7 +144,7 @@ class ModelCover:
         return ModelTimes(extents, seconds, sum(p.best_seconds * calls for p, calls in found))
 
     def names(self, cover: CoverReport) -> tuple[str, ...]:
-        """What the model calls the extents of a kernel."""
+        """Names that the model has for the extents of a kernel."""
         return tuple(self.symbols[place].name for place in self._places(cover))
 
     def _places(self, cover: CoverReport) -> Iterator[int]:

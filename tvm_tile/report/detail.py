@@ -1,4 +1,4 @@
-"""What ``explain()`` can be asked for."""
+"""Words that ``explain()`` takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
     """Refuse a value that is none of some words.
 
     Raises:
-        OptionError: it is none.
+        OptionError: the value is none of them.
     """
     if value not in words:
         known = ", ".join(map(repr, words))

@@ -1,4 +1,4 @@
-"""Which kernel hands which tensor to which, as data: the model's graph after everything was fused.
+"""Graph of a model's kernels after fusion: which hands which tensor to which, as data.
 
 The graph is read where kernels are called by name, behind all that joins them and ahead of what
 plans their memory. A function of the model, such as the body of a loop, is a graph of its own.
@@ -35,10 +35,10 @@ class KernelCall:
 
     Attributes:
         kernel: name of the kernel, of another function of the model, or of what runs on the host.
-        names: what the user's model calls that which it computes.
+        names: names of its value in the user's model.
         reads: numbers of the tensors that it is given, constants apart.
         writes: numbers of those that it makes.
-        constant_bytes: of the constants that it is given, such as weights.
+        constant_bytes: bytes of the constants that it is given, such as weights.
     """
 
     kernel: str
@@ -54,10 +54,10 @@ class KernelGraph:
 
     Attributes:
         function: its name; ``"main"`` is the model.
-        calls: in the order of the program, those of both sides of a branch among them.
-        tensors: by number.
+        calls: calls in the order of the program, those of both sides of a branch among them.
+        tensors: tensors by number.
         inputs: numbers of the tensors that it is given, with their names.
-        outputs: of each tensor that it returns, numbers of those that it may be: more than one
+        outputs: for each tensor that it returns, numbers of those that it may be: more than one
             behind a branch.
     """
 

@@ -1,4 +1,4 @@
-"""What a device does at most, and what keeps a kernel from doing it."""
+"""Limits of a device, and the bottleneck that keeps a kernel from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAJORITY = 0.5
 
 
 class Bottleneck(Enum):
-    """What most of a kernel's time goes to; what it is called is for people."""
+    """Bottleneck that takes most of a kernel's time; its value is its name for people."""
 
     MEMORY = "bytes"
     ARITHMETIC = "arithmetic"
@@ -23,7 +23,7 @@ class Bottleneck(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """What a roofline of a device shows.
+    """Lines of a device's roofline.
 
     Attributes:
         memory: bytes per second to and from its global memory.
@@ -38,12 +38,12 @@ class Roofs:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device does at most for a model.
+    """Peaks of a device, and the times that follow for a model.
 
     Attributes:
         bandwidth: bytes per second that its kernels read and write.
         is_cached: whether that is the second-level cache's, which holds all that they touch.
-        launch_seconds: of a kernel that does nothing, amid a model.
+        launch_seconds: seconds of a kernel that does nothing, amid a model.
         roofs: all that bounds a kernel of any kind; None where that was not told.
     """
 
@@ -67,10 +67,10 @@ def limits_of(device: Device, traffic: float) -> Limits:
 
 
 def bound_of(seconds: float, memory: float, arithmetic: float, launch: float) -> Bottleneck:
-    """What most of a kernel's time goes to.
+    """Bottleneck that takes most of a kernel's time.
 
     Args:
-        seconds: that it takes.
+        seconds: seconds of the kernel.
         memory, arithmetic, launch: what its bytes, its operations and its launches take at least.
             If none of these is most of its time, it mostly waits: for data that are on their way,
             for other threads, or for a few blocks while others have ended.
@@ -82,11 +82,12 @@ def bound_of(seconds: float, memory: float, arithmetic: float, launch: float) ->
 
 
 def arithmetic_seconds(graph: TileGraph, device: Device) -> float:
-    """What the operations of a function take at least, by the fastest units for each."""
+    """Least seconds of a function's operations, by the fastest units for each."""
     return sum(op.total_flops / _rate(op, device) for op in graph.operators)
 
 
 def _rate(operator: Operator, device: Device) -> float:
+    """Operations a second of the fastest units for an operator."""
     dtype = operator.reads[0].tensor.dtype if operator.reads else operator.write.tensor.dtype
     matrix = dict(device.matrix_flops).get(dtype, 0.0) if is_product(operator) else 0.0
     return max(matrix, device.flops(dtype))

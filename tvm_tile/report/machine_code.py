@@ -1,4 +1,4 @@
-"""What machine code takes of a multiprocessor, beside what the model of tiles predicted."""
+"""Resources of machine code, beside those that the model of tiles predicted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def with_resources(
     """Kernels with what their machine code takes.
 
     Args:
-        kernels: of a model.
+        kernels: kernels of a model.
         built: name of a kernel -> what it was built to; those that are missing stay as they are.
-        device: that they are for.
+        device: the device that they are made for.
     """
     known = (replace(kernel, resources=built.get(kernel.name, ())) for kernel in kernels)
     return tuple(replace(kernel, resident=_resident(kernel, device)) for kernel in known)

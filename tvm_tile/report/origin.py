@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """By which code, and how, a model was compiled.
+    """Code and options that a model was compiled by.
 
     Attributes:
-        version: of this package.
+        version: version of this package.
         code: a sum of its files; empty where these have changed since they were imported.
         tvm: TVM's version.
-        options: those that differ from the defaults, such as ``"cuda_graph=False"``.
+        options: options that differ from the defaults, such as ``"cuda_graph=False"``.
     """
 
     version: str

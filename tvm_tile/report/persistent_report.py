@@ -1,4 +1,4 @@
-"""What became of co-scheduling, as data: persistent kernels, and what is launched by itself."""
+"""Outcome of co-scheduling, as data: persistent kernels, and calls launched by themselves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class PersistentReport:
 
     Attributes:
         name: its symbol.
-        operators: what runs in it, each with the one choice that is taken; all that
+        operators: operators that run in it, each with the one choice that is taken; all that
             :func:`~tvm_tile.report.screen.gantt.gantt` needs beside ``plan``.
-        plan: where and when they run.
+        plan: places and order of their runs.
         apart_seconds: predicted for them as launches of their own, amid the model.
-        proof: that all of its blocks are resident at once.
+        proof: proof that all of its blocks are resident at once.
         program: loops, branches and calls that they are in, None of a straight line; with
             ``operators`` and ``plan`` all that
             :func:`~tvm_tile.report.screen.flow_drawing.draw_veu` needs.
@@ -44,8 +44,8 @@ class LeftApart:
 
     Attributes:
         reason: why.
-        functions: that they call, by name, each once.
-        calls: how many there are.
+        functions: names of the functions that they call, each once.
+        calls: number of calls.
     """
 
     reason: str
@@ -64,12 +64,12 @@ def report_persistent(
     """A report without the choices that were not taken.
 
     Args:
-        name: of the kernel.
-        operators: as they were planned.
-        plan: for them.
-        apart_seconds: of them as launches of their own.
-        proof: of the built kernel.
-        program: that they are in, unless it is a straight line.
+        name: name of the kernel.
+        operators: operators as they were planned.
+        plan: their plan.
+        apart_seconds: seconds of the operators as launches of their own.
+        proof: proof of the built kernel.
+        program: program that they are in, unless it is a straight line.
     """
     taken = tuple(
         replace(operator, choices=(plan.choice(operators, number),))

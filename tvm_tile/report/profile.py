@@ -1,4 +1,4 @@
-"""What runs of a model took, kernel by kernel, beside what was predicted, as data."""
+"""Measured times of runs, kernel by kernel, beside the predictions, as data."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class KernelProfile:
     """A kernel of a model: what all calls of it in a run took.
 
     Attributes:
-        name: as in the report; the symbol of a kernel that the report does not know.
-        report: what is known of it; None of what is none of the model's functions.
-        calls: of a run, the median; a call may be several launches.
+        name: name in the report; for a kernel that the report does not know, its symbol.
+        report: report of the kernel; None for one that is none of the model's functions.
+        calls: calls in a run, the median; a call may be several launches.
         seconds: the median of the runs.
         spread: interquartile range of the runs, seconds.
-        predicted: for as many calls, seconds; None where there is no prediction.
-        limit: what as many calls take at the bandwidth or peak of the device, seconds; None where
+        predicted: predicted seconds for as many calls; None where there is no prediction.
+        limit: least seconds for as many calls, at the bandwidth or peak of the device; None where
             that is not known.
-        bound: what most of the measured time goes to; None where that is not known.
+        bound: bottleneck that takes most of the measured time; None where that is not known.
     """
 
     name: str
@@ -51,6 +51,7 @@ class KernelProfile:
         return self._rate(self.report.flops) if self.report else None
 
     def _rate(self, amount: float) -> float | None:
+        """Amount a second, given that of a call; ``None`` without measured time."""
         return self.calls * amount / self.seconds if self.seconds else None
 
 
@@ -59,11 +60,11 @@ class ModelProfile:
     """Some runs of a model, one after another, each from an idle device.
 
     Attributes:
-        report: of the model.
-        source: what measured the activities.
-        seconds: of a run that nothing watched, the median.
+        report: report of the model.
+        source: name of the profiler that measured the activities.
+        seconds: seconds of a run that nothing watched, the median.
         spread: its interquartile range, seconds.
-        runs: what the device did in each run that was watched, one at least.
+        runs: activities of the device in each run that was watched, one at least.
         veus: when the rTasks of persistent kernels ran, if that was asked for.
     """
 
@@ -98,17 +99,17 @@ class ModelProfile:
 
     @property
     def shares(self) -> Shares:
-        """Where the time of the typical run goes."""
+        """Parts of the typical run's time."""
         return shares_of(self.typical)
 
 
 def kernels_of(
     report: ModelReport, runs: Sequence[Sequence[Activity]]
 ) -> tuple[KernelProfile, ...]:
-    """What was measured of each kernel, those that took most first.
+    """Measured times of each kernel, those that took most first.
 
     Args:
-        report: of the model.
+        report: report of the model.
         runs: one at least.
     """
     known = {kernel.name: kernel for kernel in report.kernels}
@@ -145,6 +146,7 @@ def _measured(
     kernel: KernelReport | None,
     runs: Sequence[tuple[int, float]],
 ) -> KernelProfile:
+    """The profile of a kernel, from its calls and seconds in each run."""
     samples = [seconds for _, seconds in runs]
     calls = round(statistics.median(count for count, _ in runs))
     seconds, spread = statistics.median(samples), interquartile_range(samples)

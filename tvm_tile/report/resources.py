@@ -1,4 +1,4 @@
-"""What a kernel's machine code takes of a multiprocessor."""
+"""Resources of a multiprocessor that a kernel's machine code takes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel takes, as its machine code says.
+    """Resources that a kernel takes, as its machine code says.
 
     Attributes:
-        registers: of 32 bits, that a thread is launched with (vector registers on AMD's GPUs, those
-            for accumulation among them).
+        registers: 32-bit registers that a thread is launched with (vector registers on AMD's GPUs,
+            those for accumulation among them).
         stack: bytes of a thread's, where spilled registers and arrays lie.
         shared: bytes of a block, those declared with the kernel.
         spilled: registers that live in memory; ``None`` where the code does not say.
-        accumulation: of ``registers``, those that only matrix instructions take.
+        accumulation: those of ``registers`` that only matrix instructions take.
         scalar: registers of a warp, where there are such.
         warp: threads of a warp; ``None`` where the code does not say.
-        most_threads: of a block; ``None`` where the code does not say.
+        most_threads: most threads of a block; ``None`` where the code does not say.
     """
 
     registers: int

@@ -1,4 +1,4 @@
-"""What repeated measurements say."""
+"""Median and spread of repeated measurements."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tvm_tile.report.turned_weights import render_turned
 
 @dataclass(frozen=True, slots=True)
 class Report(ModelReport):
-    """What was compiled, how, and what it should cost: what ``explain()`` tells, and more."""
+    """The report of a compilation: kernels, decisions, predicted times; ``explain()`` shows it."""
 
     def render(
         self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
@@ -50,7 +50,7 @@ class Report(ModelReport):
                 weights are kept, or ``"all"``.
             sort: kernels that take most ``"time"`` first, those that move most ``"bytes"``, or by
                 ``"name"``.
-            timing: what a run took when it was measured, and the spread; 0 where it was not.
+            timing: measured seconds of a run, and their spread; 0 where none were measured.
 
         Raises:
             OptionError: there is no such detail, or no such order.
@@ -135,11 +135,11 @@ class Profile(ModelProfile):
     ``str()`` is a screen for people.
 
     Attributes:
-        report: what was compiled, with the predicted times.
-        source: what measured the activities, for people.
+        report: report of the compilation, with the predicted times.
+        source: name of the profiler that measured the activities, for people.
         seconds: median of the runs that nothing watched.
         spread: their interquartile range, seconds.
-        runs: what the device did in each run that was watched, one at least; seconds of each
+        runs: activities of the device in each run that was watched, one at least; seconds of each
             activity count from when the host began its run.
         veus: when the rTasks of persistent kernels ran, if that was asked for.
     """
@@ -161,7 +161,7 @@ class Profile(ModelProfile):
         """Write :meth:`trace` to a file, which https://ui.perfetto.dev opens.
 
         Args:
-            path: where; an existing file is replaced only once the new one is complete.
+            path: the file's path; an existing file is replaced only once the new one is complete.
 
         Raises:
             OSError: the file cannot be written.
@@ -176,9 +176,9 @@ class Comparison:
 
     Attributes:
         first: the report of one of them; so is ``second``.
-        seconds: of a run of each.
+        seconds: seconds of a run of each side.
         is_measured: whether times are measured; else they are predicted.
-        changes: those that differ most first. Their seconds add up to those of all kernels.
+        changes: changes, the largest first. Their seconds add up to those of all kernels.
     """
 
     first: Report
@@ -189,12 +189,12 @@ class Comparison:
 
     @property
     def gained(self) -> tuple[Delta, ...]:
-        """What takes less time on the second side."""
+        """Changes that take less time on the second side."""
         return tuple(change for change in self.changes if change.difference < 0)
 
     @property
     def lost(self) -> tuple[Delta, ...]:
-        """What takes more time on the second side."""
+        """Changes that take more time on the second side."""
         return tuple(change for change in self.changes if change.difference > 0)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How long the stages of a compilation take."""
+"""Times of the stages of a compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a function's measured candidates to keep."""
+"""Choice among a function's measured candidates."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ class TurnedWeights:
     """A matrix of weights that is stored with its axes exchanged, since its kernel is faster so.
 
     Attributes:
-        function: that reads it, as it was named when it was fused.
+        function: function that reads it, by its name when it was fused.
         shape: rows and columns, as they are stored.
-        size: in bytes.
+        size: size in bytes.
         seconds: predicted for a call of the function, amid a model.
-        seconds_before: with all that it reads as the model has it.
+        seconds_before: seconds with all matrices that it reads as the model has them.
     """
 
     function: str

@@ -1,4 +1,4 @@
-"""What was verified, as data and as a table."""
+"""Results of verification, as data and as a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found when the model was compared with its source.
+    """Outcome of a comparison of the model with its source.
 
     Attributes:
         is_right: whether nothing differs.
@@ -56,7 +56,7 @@ class KernelCheck:
         tile: the chosen tile, as text.
         calls: how often the model launches it.
         allowed: the largest relative error that rounding explains.
-        comparison: of the output that is farthest off.
+        comparison: comparison of the output that is farthest off.
         missing: why there is nothing to compare with; empty where there is.
         in_tvm: why it was compared with TVM's CPU build, which may have the same faults; empty
             where it was not.
@@ -83,13 +83,14 @@ class OutputCheck:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was compared, and how it went.
+    """Kernels and outputs that were compared, and their differences.
 
     Attributes:
         device: the device's name.
         kernels: each different kernel, in the order of their names.
-        outputs: of the whole model; empty where there is nothing to compare it with.
-        source: what computed the outputs to compare with, or why there is nothing.
+        outputs: comparisons of the whole model's outputs; empty where there is nothing to compare
+            them with.
+        source: origin of the outputs to compare with, or the reason why there are none.
     """
 
     device: str
@@ -104,7 +105,7 @@ class Verification:
         return all(check.comparison.is_right for check in checks)
 
     def for_page(self) -> Verified:
-        """What a page tells of it."""
+        """Rows and remarks that a page shows of it."""
         found = {
             kernel.name: kernel.missing
             or f"{_mark(kernel.comparison)}, error "
@@ -151,14 +152,17 @@ class Verification:
 
 
 def _mark(comparison: Difference) -> str:
+    """The word for a comparison's outcome."""
     return "right" if comparison.is_right else "WRONG"
 
 
 def _errors(comparison: Difference, allowed: float) -> tuple[str, str]:
+    """The error, and the one that is allowed, for people."""
     return f"{comparison.error:.1e}", f"{allowed:.1e}"
 
 
 def _differences(found: Verification) -> Iterator[str]:
+    """A line on each comparison that is wrong."""
     checks: tuple[KernelCheck | OutputCheck, ...] = (*found.kernels, *found.outputs)
     for check in checks:
         own = check.comparison

@@ -26,9 +26,9 @@ class VeuTask:
     """When a rTask ran.
 
     Attributes:
-        veu: where.
+        veu: number of its vEU.
         operator: number of the kernel's operator that it is of.
-        task: which of the operator's.
+        task: number of the operator's rTask.
         begin: seconds from the begin of the kernel's first record.
         end: seconds from then, too.
     """
@@ -47,7 +47,7 @@ class VeuTimes:
     Attributes:
         kernel: its name.
         operators: names of its operators.
-        num_veus: how many vEUs there are.
+        num_veus: number of vEUs.
         tasks: vEU by vEU, each in order.
     """
 
@@ -69,11 +69,11 @@ class VeuTimes:
 
 
 def veu_times(report: PersistentReport, stamps: Sequence[Stamp]) -> VeuTimes:
-    """What the stamps of a persistent kernel's records say.
+    """Times of the rTasks from the stamps of a persistent kernel's records.
 
     Args:
-        report: of the kernel, without control flow.
-        stamps: of each record, in the order of the kernel's table.
+        report: report of the kernel, without control flow.
+        stamps: stamps of each record, in the order of the kernel's table.
     """
     queues = recorded_tasks(report.operators, report.plan)
     # The timer counts from long ago: floats would not tell its nanoseconds.
@@ -94,7 +94,7 @@ def veu_times(report: PersistentReport, stamps: Sequence[Stamp]) -> VeuTimes:
 
 
 def _nanoseconds_of_a_cycle(stamps: Sequence[Sequence[Stamp]]) -> float:
-    """By how much the timer goes on in a cycle, over all that the vEUs did."""
+    """Nanoseconds of the timer in a cycle of the clock, over all that the vEUs did."""
     spans = [(each[0], each[-1]) for each in stamps if each]
     cycles = sum(last[2] - first[0] for first, last in spans)
     return sum(last[3] - first[1] for first, last in spans) / cycles if cycles else 0.0

@@ -29,22 +29,22 @@ class ArrayKind(Protocol):
     """One library's arrays."""
 
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
-        """(dtype as TVM names it, shape)."""
+        """The array's dtype, by TVM's name, and its shape."""
 
     def obstacle(self, value: Any) -> str:
-        """What else than dense memory, strides apart, it is; empty where nothing."""
+        """Words for what keeps the array from being dense memory with strides; empty if nothing."""
 
     def fits(self, value: Any, signature: Signature) -> bool:
         """Whether a value is an array in plain memory, of the signature's very dtype and shape."""
 
     def to_device(self, value: Any, device: Any) -> Any:
-        """What TVM's call takes: a dense, aligned tensor on ``device``; shares memory if it can."""
+        """A dense, aligned tensor on ``device`` for TVM's call; it shares memory if it can."""
 
     def from_device(self, tensor: Any, like: Any, *, copy: bool) -> Any:
         """A result as this kind, where ``like`` (an input) lives; ``copy`` forbids sharing."""
 
     def memory(self, value: Any) -> tuple[int, int]:
-        """Where the array's elements begin and end: addresses."""
+        """Addresses at which the array's elements begin and end."""
 
     def write_obstacle(self, value: Any) -> str:
         """Why nobody may write to it; empty where one may."""
@@ -57,7 +57,7 @@ def check_input(value: Any, signature: Signature) -> ArrayKind:
     """The kind of an input that fits its signature.
 
     Raises:
-        InputError: it is no array of plain memory, or has another dtype, rank or shape.
+        InputError: the input is no array of plain memory, or has another dtype, rank or shape.
     """
     kind = _kind_of(value)
     if kind is None:
@@ -193,6 +193,7 @@ def _cpu() -> Any:
 
 class _TorchKind:
     def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
+        """The tensor's dtype, by the name that TVM and PyTorch share, and its shape."""
         return str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
     def obstacle(self, value: Any) -> str:

@@ -46,8 +46,8 @@ def write(model: SavedModel, path: Path, key: str | os.PathLike[str] | None = No
     """Write a model; ``path`` holds either its old content or all of the new one.
 
     Args:
-        model: what to write.
-        path: where to.
+        model: the model to be written.
+        path: the file's path.
         key: a PEM file with the Ed25519 private key to sign it with; None: not signed.
 
     Raises:
@@ -75,6 +75,7 @@ def _write(
     members: Mapping[str, bytes | memoryview],
     key: str | os.PathLike[str] | None,
 ) -> None:
+    """Write a saved model's file, signed if there is a key."""
     comment = hashlib.sha256(manifest).hexdigest().encode()
     if key is not None:
         comment += _SIGNATURE + make_signature(manifest, key).hex().encode()
@@ -92,7 +93,7 @@ def read(path: Path, key: str | os.PathLike[str] | None = None) -> SavedModel:
     """Read a model and check every byte of it; nothing in it is run.
 
     Args:
-        path: of the file.
+        path: the file's path.
         key: a PEM file with an Ed25519 public key: the model must be signed with its other half.
 
     Raises:
@@ -123,6 +124,7 @@ def _read(path: Path, key: str | os.PathLike[str] | None) -> tuple[bytes, dict[s
 
 
 def _damaged(path: Path, what: str) -> SavedModelError:
+    """The error for a file that is not as it was written."""
     return SavedModelError(
         "a saved model must be exactly as it was written",
         f"{path}: {what[:1000]}",
@@ -147,12 +149,14 @@ def _check_sizes(archive: zipfile.ZipFile, file: BinaryIO, path: Path) -> None:
 
 
 def _parsed(text: bytes) -> Manifest:
+    """The manifest in its JSON text."""
     return parse_manifest(json.loads(text))
 
 
 def _checked_manifest(
     text: bytes, comment: bytes, path: Path, key: str | os.PathLike[str] | None
 ) -> Manifest:
+    """The manifest, after a check of versions, checksum and signature."""
     content: dict[str, Any] = json.loads(text)
     # Versions first: a newer format may well keep its sums elsewhere.
     tvm, ffi = compat.installed_versions()
@@ -184,6 +188,7 @@ def _checked_manifest(
 def _check_signature(
     text: bytes, signature: bytes, path: Path, key: str | os.PathLike[str]
 ) -> None:
+    """Refuse a manifest that is not signed with this key's other half."""
     if not signature:
         found = "not signed"
     elif not is_signed(text, bytes.fromhex(signature.decode()), key):
@@ -198,10 +203,12 @@ def _check_signature(
 
 
 def _render(versions: Mapping[str, object]) -> str:
+    """Versions by name, for people."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _checked_members(archive: zipfile.ZipFile, path: Path, manifest: Manifest) -> dict[str, bytes]:
+    """Contents of the file's members, each checked against the manifest."""
     if more := set(archive.namelist()) - {_MANIFEST, *manifest.members}:
         raise _damaged(path, f"{min(more)} does not belong to it")
     members = {}

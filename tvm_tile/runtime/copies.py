@@ -25,7 +25,7 @@ def copy_into(place: Any, value: Any, *, wait: bool) -> None:
     """Copy a tensor into another of TVM's, of the same shape and type.
 
     Args:
-        place: is written.
+        place: tensor that is written.
         value: torch's, copied on torch's current stream, or TVM's.
         wait: whether a copy on torch's stream must have ended, for others do not wait for it.
     """

@@ -1,4 +1,4 @@
-"""What programs call behind kernels that have bounds: whether they came to their end."""
+"""Check behind kernels that have bounds, called by programs: whether they came to their end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def require_ended(stopped: Any, name: str, iterations: int, depth: int, *results
 
     Args:
         stopped: the word that it has left, a tensor of one: it is waited for.
-        name: of the kernel.
-        iterations: that a loop of it may have.
-        depth: of calls within one another.
-        results: of the kernel.
+        name: name of the kernel.
+        iterations: the most iterations that a loop of it may have.
+        depth: the most calls within one another.
+        results: results of the kernel.
 
     Raises:
-        BoundError: it went home beyond a bound.
+        BoundError: the kernel stopped at a bound.
     """
     import tvm_ffi
 

@@ -26,7 +26,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
 
     Args:
         models: names -> entries, one at least, for one device.
-        held: what they have on their device.
+        held: state and constants that they share on their device.
     """
 
     def __init__(self, models: Mapping[str, CompiledModel], held: HeldMemory) -> None:
@@ -65,7 +65,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
 
     @property
     def state(self) -> ModelState:
-        """What all entries keep, as :attr:`CompiledModel.state` of one.
+        """State that all entries share; see :attr:`CompiledModel.state`.
 
         Raises:
             DeviceError: the model's device is not present.
@@ -82,7 +82,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
             model.reset()
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What each entry's ``explain()`` tells, and how many bytes of constants there are.
+        """Text of each entry's ``explain()``, and the number of bytes of constants.
 
         Args and errors are those of :meth:`CompiledModel.explain`.
         """
@@ -103,10 +103,12 @@ class CompiledEntries(Mapping[str, CompiledModel]):
         return f"CompiledEntries({', '.join(f'{n}: {m!r}' for n, m in self._models.items())})"
 
     def _all_state(self) -> Iterator[State]:
+        """State of all entries, each tensor once."""
         every = (one for model in self._models.values() for one in model.effects.state)
         yield from {one.signature.name: one for one in every}.values()
 
     def _describe_constants(self) -> str:
+        """Words for the bytes of constants, and those that sharing saves."""
         taken = [set(model.program.constants) for model in self._models.values()]
         whole = sum(len(constant.data) for constant in set().union(*taken))
         twice = sum(len(constant.data) for one in taken for constant in one) - whole
@@ -144,6 +146,7 @@ def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
 
 
 def _read(path: str | Path, key: str | Path | None, held: HeldMemory) -> dict[str, CompiledModel]:
+    """The models of a saved file, which share ``held``."""
     if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise SavedModelError("a saved model is given by its path", repr(path), "pass the path")
     saved = artifact.read(Path(path), key)

@@ -1,4 +1,4 @@
-"""What a compiled model tells of itself."""
+"""The part of a compiled model that people read: reports, pages and verification."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_tile.runtime.sources import record_of, sources_of
 
 
 class ModelVerifier(Protocol):
-    """What compares a compiled model with the one that it was compiled from."""
+    """Function that compares a compiled model with the one that it was compiled from."""
 
     def scripts(self) -> Mapping[str, str]:
         """The TensorIR of the kernels, by their names."""
@@ -29,10 +29,10 @@ class Explained:
     """A compiled model as far as people read about it.
 
     Args:
-        program: what was built.
+        program: the built program.
         device_name: the device's name, for people.
-        report: what was compiled and how.
-        verifier: as of :class:`~tvm_tile.runtime.CompiledModel`.
+        report: report of the compilation.
+        verifier: verifier as in :class:`~tvm_tile.runtime.CompiledModel`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Explained:
         self._timing = 0.0, 0.0  # of the last measurement: median and spread
 
     def explain(self, detail: Detail = "summary", *, sort: Sort = "time") -> str:
-        """What a run takes, and why, as lines for people; with the time that was last measured.
+        """Lines for people on a run's time and its causes, with the time that was last measured.
 
         Args:
             detail: ``"summary"``, the default, is a screen. The rest is ``"kernels"``,
@@ -70,8 +70,8 @@ class Explained:
         shows none.
 
         Args:
-            path: where; an existing file is replaced only once the new one is complete.
-            title: what the model is called there; by default as the file.
+            path: the file's path; an existing file is replaced only once the new one is complete.
+            title: name of the model on the page; by default that of the file.
 
         Raises:
             OSError: the folder cannot be written.

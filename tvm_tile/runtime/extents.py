@@ -36,7 +36,7 @@ class KnownCalls:
     """Signatures of calls: those of the shapes that were checked last are not made again.
 
     Args:
-        signatures: of the model's inputs.
+        signatures: signatures of the model's inputs.
     """
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
@@ -67,8 +67,8 @@ def at_call(values: Sequence[Any], signatures: Sequence[Signature]) -> list[Sign
     by whoever compares it with that.
 
     Args:
-        values: of a call, in the order of ``signatures``.
-        signatures: of the model's inputs.
+        values: extents of a call's arrays, in the order of ``signatures``.
+        signatures: signatures of the model's inputs.
 
     Raises:
         InputError: an extent is out of its range, or differs from another one of its name.
@@ -98,7 +98,7 @@ def settled(signatures: Sequence[Signature], extents: Mapping[str, int]) -> list
     """The signatures of a model's inputs at certain values of its open extents.
 
     Args:
-        signatures: of the model's inputs.
+        signatures: signatures of the model's inputs.
         extents: names of open extents -> values; those that are not there have their greatest ones.
 
     Raises:
@@ -122,7 +122,7 @@ def settled(signatures: Sequence[Signature], extents: Mapping[str, int]) -> list
 
 
 def problems(inputs: Sequence[Signature], others: Sequence[Signature]) -> Iterator[str]:
-    """What no model has among the open extents of its inputs, and of its outputs and state."""
+    """Contradictions among the open extents of a model's inputs, outputs and state, in words."""
     for signature in (*inputs, *others):
         axes = [one.axis for one in signature.open_axes]
         if axes != sorted(set(axes)) or not all(a in range(len(signature.shape)) for a in axes):
@@ -140,11 +140,13 @@ def problems(inputs: Sequence[Signature], others: Sequence[Signature]) -> Iterat
 
 
 def _is_range(symbol: Symbol, greatest: int) -> bool:
+    """Whether a symbol's range makes sense."""
     low, high, step = symbol.low, symbol.high, symbol.step
     return 1 <= low < high == greatest and step >= 1 and low % step == high % step == 0
 
 
 def _at(signature: Signature, values: Mapping[Symbol, int]) -> Signature:
+    """The signature with its open extents known."""
     known = list(signature.shape)
     for one in signature.open_axes:
         assert one.symbol is not None, signature
@@ -153,6 +155,7 @@ def _at(signature: Signature, values: Mapping[Symbol, int]) -> Signature:
 
 
 def _out_of_range(requirement: str, symbol: Symbol, value: Any) -> InputError:
+    """The error for an extent out of its range."""
     return InputError(
         requirement,
         f"{symbol.name} = {value!r}",

@@ -17,7 +17,7 @@ def in_order(
     """All inputs of a call.
 
     Args:
-        inputs: what the model takes.
+        inputs: signatures of the model's inputs.
         args: the first of them, by position; or the arguments of the code that the model was made
             from, in which they are.
         by_name: the others.
@@ -49,6 +49,7 @@ def _argument(one: Signature) -> str:
 
 
 def _is_container(value: Any) -> bool:
+    """Whether a value may hold inputs: a mapping, a sequence or a dataclass."""
     return isinstance(value, Mapping | list | tuple) or is_dataclass(value)
 
 
@@ -77,7 +78,7 @@ def _taken_out(inputs: Sequence[Signature], given: Mapping[str, Any]) -> tuple[A
 
 
 def _part(value: Any, key: str) -> Any:
-    """What a container has by a key; ``None`` where it has nothing."""
+    """Element of a container for a key; ``None`` where it has none."""
     if isinstance(value, Mapping):
         return value.get(key)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a caller gives, on its way to the device, and what a call makes, on its way back."""
+"""Arguments of a call on their way to the device, and its results on their way back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def returned(
     values: Sequence[Any],
     copied: Collection[int],
 ) -> Any:
-    """What a call returns: one array of the first input's kind, or a tuple of several.
+    """Result of a call: one array of the first input's kind, or a tuple of several.
 
     Args:
         fields: the outputs on the device.
-        kinds: of the inputs; so are ``values``.
+        kinds: kinds of the inputs; so are ``values``.
         copied: positions of outputs that may share memory with a constant or an input.
     """
     kind = kinds[0] if kinds else NUMPY
@@ -44,7 +44,7 @@ def write_back(
 
     Args:
         fields: tensors with the values, and whether each may share memory with something else.
-        homes: of each, the address where it belongs, and what writes it there.
+        homes: for each value, the address where it belongs, and the function that writes it there.
     """
     waiting = [
         # It may lie where another new value is put.

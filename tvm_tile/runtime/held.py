@@ -1,4 +1,4 @@
-"""What models have in common on their device: constants, state, and whose turn it is."""
+"""Constants, state and locks that models share on their device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HeldMemory:
     Constants and state are copied to the device when the first model needs them, and once.
 
     Attributes:
-        lock: whoever runs one of the models has it.
+        lock: lock that whoever runs one of the models holds.
     """
 
     def __init__(self) -> None:
@@ -62,12 +62,14 @@ def initial_array(state: State) -> np.ndarray:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
+    """NumPy's type of this name, which it must have."""
     dtype = numpy_dtype(name)
     assert dtype is not None, f"front doors take no {name}"
     return dtype
 
 
 def _copied(array: np.ndarray, device: Any) -> Any:
+    """A copy of an array on a device."""
     import tvm
 
     return tvm.runtime.empty(array.shape, str(array.dtype), device).copyfrom(array)

@@ -35,10 +35,10 @@ class LoadedProgram:
         machine: TVM's virtual machine.
         main: the model's entry function in it; see :meth:`arguments`.
         device: the TVM device that holds its tensors.
-        keep_alive: what must live as long as ``machine``.
+        keep_alive: objects that must live as long as ``machine``.
         hip: the AMD GPU it is on; None elsewhere.
-        inputs: how many tensors a call takes besides weights.
-        weights: those that a call takes, and constants; None where there are neither.
+        inputs: number of tensors that a call takes besides weights.
+        weights: weights that a call takes, and constants; None where there are neither.
         state: TVM's tensors of the model's state.
     """
 
@@ -52,7 +52,7 @@ class LoadedProgram:
     state: tuple[Any, ...]
 
     def arguments(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        """What ``main`` takes for a call's tensors, which are torch's or TVM's, on the device.
+        """Arguments of ``main`` for a call's tensors, which are torch's or TVM's, on the device.
 
         Raises:
             InputError: a weight has another shape or type than the program takes.
@@ -76,7 +76,7 @@ class LoadedProgram:
 
     @property
     def tracer(self) -> Watcher:
-        """What tells when its kernels run.
+        """Profiler or clock that tells when its kernels run.
 
         Raises:
             ProfileError: there is nothing that could.
@@ -86,7 +86,7 @@ class LoadedProgram:
         return HostClock() if self.device.type == "cpu" else load_cupti()
 
     def watch(self, tensors: Sequence[Any], count: int) -> tuple[Run, ...]:
-        """What the device does in each of some runs on tensors that are on it."""
+        """Activities of the device in each of some runs on tensors that are on it."""
         given = self.arguments(tensors if self.hip is None else [as_tvm(one) for one in tensors])
 
         return self.tracer.watch(lambda: self.main(*given), self.device.sync, count)
@@ -99,7 +99,7 @@ class LoadedFunctions:
     Attributes:
         module: TVM's runtime module; it can time its functions.
         device: the TVM device that holds their tensors.
-        keep_alive: what must live as long as ``module``.
+        keep_alive: objects that must live as long as ``module``.
     """
 
     module: Any
@@ -120,11 +120,11 @@ def load_program(
     """Load a model's program onto the device that is present.
 
     Args:
-        program: what to load.
+        program: the program to be loaded.
         device_name: the device's name, for people.
-        inputs: what a call takes.
-        held: has what other programs on the device have taken already.
-        state: what the model keeps between calls.
+        inputs: signatures of a call's inputs.
+        held: memory that other programs on the device share.
+        state: signatures of the state that the model keeps between calls.
 
     Raises:
         ModelError: the memory that a constant was compiled with has been written to since.
@@ -168,9 +168,9 @@ def find_runtime_device(language: str, arch: str, device_name: str) -> Any:
     """The TVM device that runs machine code for an architecture.
 
     Args:
-        language: what the kernels are written in.
+        language: language of the kernels.
         arch: the architecture, such as ``"sm_90a"``.
-        device_name: for the message.
+        device_name: name of the device, for the message.
 
     Raises:
         UnknownDeviceError: no such device, or no driver for it, is present.
@@ -184,6 +184,7 @@ def find_runtime_device(language: str, arch: str, device_name: str) -> Any:
 
 
 def _find_hip(program: Program, device_name: str) -> HipDevice | None:
+    """The AMD GPU for a program, if it is for one."""
     return find_hip_device(program.arch, device_name) if program.language == "rocm" else None
 
 
@@ -214,12 +215,14 @@ def _host(code: bytes, cubins: tuple[Kernel, ...]) -> Any:
 
 
 def _cpu() -> Any:
+    """TVM's CPU device."""
     import tvm
 
     return tvm.cpu()
 
 
 def _gpu(arch: str, device_name: str) -> Any:
+    """The NVIDIA GPU, after a check of its architecture."""
     load_cuda_runtime()
     import tvm
 

@@ -119,11 +119,11 @@ class SavedEntry:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """What a file holds.
+    """Content of a saved file.
 
     Attributes:
-        device_name: of the device that it was compiled for.
-        entries: by name, one at least; :data:`WHOLE` where there is one.
+        device_name: name of the device that it was compiled for.
+        entries: entries by name, one at least; :data:`WHOLE` where there is one.
     """
 
     device_name: str
@@ -139,7 +139,7 @@ class SavedModel:
 
 
 def members_of(model: SavedModel) -> dict[str, bytes | memoryview]:
-    """What is kept beside the manifest, by name.
+    """Files beside the manifest, by name.
 
     Raises:
         ModelError: the memory that a constant was compiled with has been written to since.
@@ -154,6 +154,7 @@ def members_of(model: SavedModel) -> dict[str, bytes | memoryview]:
 
 
 def _members_of(entry: SavedEntry) -> Iterator[tuple[str, bytes]]:
+    """Files of an entry: bytecode, host code, state, and kernels."""
     program = entry.program
     yield VM, program.vm
     yield HOST, program.host
@@ -190,6 +191,7 @@ def manifest_text(model: SavedModel, members: Mapping[str, bytes | memoryview]) 
 
 
 def _entry(name: str, saved: SavedEntry, places: Mapping[Constant, int]) -> RawEntry:
+    """The manifest's data of an entry."""
     program, effects = saved.program, saved.effects
     return RawEntry(
         name=name,
@@ -219,6 +221,7 @@ def parse_manifest(content: Any) -> Manifest:
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
+    """Everything that does not make sense in a manifest, in words."""
     if manifest.language not in CODE:
         yield f"{manifest.language!r} is no language of kernels"
     if not _ARCHITECTURE.fullmatch(manifest.arch):
@@ -246,6 +249,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _wrong_sizes(manifest: Manifest, tensors: Sequence[tuple[str, Signature]]) -> Iterator[str]:
+    """Tensors whose file has another size than their signature says, in words."""
     for name, signature in tensors:
         found, size = manifest.members.get(name), _size(signature)
         if found is not None and size is not None and found.size != size:
@@ -253,11 +257,13 @@ def _wrong_sizes(manifest: Manifest, tensors: Sequence[tuple[str, Signature]]) -
 
 
 def _is_tensor(shape: tuple[int, ...], dtype: str) -> bool:
+    """Whether a shape and a type are those of a tensor."""
     is_shape = len(shape) <= _MOST_RANK and min(shape, default=0) >= 0
     return is_shape and _DTYPE.fullmatch(dtype) is not None
 
 
 def _problems_of(entry: RawEntry) -> Iterator[str]:
+    """Everything that does not make sense in an entry, in words."""
     state = [one.signature for one in entry.state]
     for signature in (*entry.inputs, *entry.outputs, *state):
         if not _is_tensor(signature.shape, signature.dtype):
@@ -294,6 +300,7 @@ def _size(signature: Signature) -> int | None:
 
 
 def _expected_members(manifest: Manifest) -> Iterator[str]:
+    """Names of the files that a manifest implies."""
     for position in range(len(manifest.constants)):
         yield f"constants/{position}.bin"
     code = CODE[manifest.language]
@@ -333,6 +340,7 @@ def _within(members: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
 def _assembled(
     manifest: Manifest, entry: RawEntry, members: Mapping[str, bytes], constants: Sequence[Constant]
 ) -> SavedEntry:
+    """The entry of a manifest's data and files."""
     code = CODE[manifest.language]
     kernels = tuple(
         Kernel(

@@ -42,12 +42,12 @@ class CompiledModel(Explained):
     Args:
         program: host code, VM bytecode and machine code.
         device_name: the device's name, for people.
-        inputs: what a call takes, in order.
-        outputs: what it returns, in order.
-        report: what was compiled and how.
+        inputs: signatures of a call's inputs, in order.
+        outputs: signatures of its results, in order.
+        report: report of the compilation.
         verifier: compares it with the model that it was compiled from, while that is at hand.
-        effects: what a call changes besides.
-        held: what it has on its device in common with other models; its own by default.
+        effects: changes that a call makes besides.
+        held: state and constants on its device that other models share; its own by default.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class CompiledModel(Explained):
         that lie where weights lay before are not checked.
 
         Args:
-            tensors: in the order of ``inputs``, at least one.
+            tensors: tensors in the order of ``inputs``, at least one.
 
         Returns:
             The outputs, one or several, on the first input's device.
@@ -190,7 +190,7 @@ class CompiledModel(Explained):
         longer. NVIDIA's GPUs are watched by CUPTI, which no other profiler may use meanwhile.
 
         Args:
-            args: as of :meth:`time`; so are ``extents`` and ``by_name``.
+            args: arguments as in :meth:`time`; so are ``extents`` and ``by_name``.
             runs: calls that are timed, and as many that are watched; at least 1, 10 by default.
             veus: whether to run copies of persistent kernels, too, that tell when each rTask ran,
                 which takes a compiler, on NVIDIA's GPUs; False by default.
@@ -210,8 +210,10 @@ class CompiledModel(Explained):
 
     @property
     def state(self) -> ModelState:
-        """What the model keeps between its calls, by the names in its source: mutated buffers of
-        PyTorch's modules, such as caches and counters. Empty for most models.
+        """State that the model keeps between its calls, by the names in its source.
+
+        These are mutated buffers of PyTorch's modules, such as caches and counters; most models
+        have none.
 
         Raises:
             DeviceError: the model's device is not present.
@@ -245,8 +247,8 @@ class CompiledModel(Explained):
         is opened again, and an object must still be there, for it is not kept in memory.
 
         Args:
-            inputs: of the whole model, arrays in the order of ``inputs``; by default random ones,
-                with open extents at their greatest, their least and further values.
+            inputs: arrays in the order of the model's ``inputs``; by default random ones, with open
+                extents at their greatest, their least and further values.
 
         Returns:
             What was compared and what differs: ``is_right``, and ``render()`` for people.
@@ -268,7 +270,7 @@ class CompiledModel(Explained):
         """Write a self-contained ``.tvmtile`` file, all or nothing.
 
         Args:
-            path: where; an existing file is replaced only once the new one is complete.
+            path: the file's path; an existing file is replaced only once the new one is complete.
             key: a PEM file with an Ed25519 private key, to sign the model with; none by default.
             state: whether a loaded model begins with the state that this one has now, and
                 ``reset()`` there comes back to that; else, by default, with what this began with.
@@ -281,7 +283,7 @@ class CompiledModel(Explained):
         artifact.write(saved, Path(path), key)
 
     def saved_entry(self, *, state: bool) -> SavedEntry:
-        """What a file holds of this model; see :meth:`save`."""
+        """Entry that a file holds of this model; see :meth:`save`."""
         effects = self.effects
         if state and self._kept is not None:
             with self.running(), self._kept.loaded.guard():

@@ -22,7 +22,7 @@ def make_signature(content: bytes, private_key: str | os.PathLike[str]) -> bytes
     """The signature (64 bytes) of some content.
 
     Args:
-        content: what is signed.
+        content: the signed content.
         private_key: a PEM file with an Ed25519 private key, not encrypted.
 
     Raises:
@@ -43,8 +43,8 @@ def is_signed(content: bytes, signature: bytes, public_key: str | os.PathLike[st
     """Whether a signature is that of some content by the holder of a key.
 
     Args:
-        content: what may be signed.
-        signature: of it, maybe.
+        content: the content that may be signed.
+        signature: bytes that may be its signature.
         public_key: a PEM file with an Ed25519 public key.
 
     Raises:
@@ -66,6 +66,7 @@ def is_signed(content: bytes, signature: bytes, public_key: str | os.PathLike[st
 
 
 def _cryptography() -> tuple[Any, Any, Any]:
+    """The parts of the package cryptography that signatures need."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives import serialization
@@ -80,6 +81,7 @@ def _cryptography() -> tuple[Any, Any, Any]:
 
 
 def _read(key: str | os.PathLike[str]) -> bytes:
+    """Content of a key's file."""
     try:
         return read_regular(Path(key), _MOST_BYTES_OF_KEY)[0]
     except (OSError, TypeError, ValueError) as error:
@@ -89,6 +91,7 @@ def _read(key: str | os.PathLike[str]) -> bytes:
 
 
 def _no_key(kind: str, path: object, found: str) -> SavedModelError:
+    """The error for a file that holds no key of this kind."""
     remedy = "openssl genpkey -algorithm ed25519 -out private.pem"
     if kind == "public":
         remedy = "openssl pkey -in private.pem -pubout -out public.pem"

@@ -1,4 +1,4 @@
-"""What a page shows of a compiled model beside its report."""
+"""Texts of kernels, which a page shows beside a compiled model's report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sources_of(
     """The texts of each kernel of a report, by its name.
 
     Args:
-        program: what was built.
+        program: the built program.
         report: about it.
         scripts: TensorIR by the name of the kernel; ``None`` where it is not known.
     """
@@ -37,12 +37,14 @@ def sources_of(
 
 
 def _source(language: str, kernel: Kernel) -> SourceText:
+    """The text of a kernel, with the number of its instructions if known."""
     known = language == "cuda" and kernel.binary
     number = instructions(kernel.binary) if known else 0
     return SourceText(_LANGUAGES[language], kernel.name, kernel.source, number)
 
 
 def _script(name: str, scripts: Mapping[str, str]) -> Iterator[SourceText]:
+    """TensorIR of a function, if it is kept."""
     if name in scripts:
         yield SourceText("TensorIR", name, scripts[name])
 

@@ -27,10 +27,10 @@ def watch_veus(
     """When each rTask ran in the last of a few runs.
 
     Args:
-        program: of the model.
+        program: program of the model.
         plans: its persistent kernels.
-        load: brings a program to life, on the same weights and state.
-        tensors: for a call, on the device.
+        load: function that brings a program to life, on the same weights and state.
+        tensors: tensors for a call, on the device.
 
     Raises:
         ProfileError: no persistent kernel of the model can tell.
@@ -58,7 +58,7 @@ def watch_veus(
 
 
 def _memory(plan: PersistentReport) -> Any:
-    """Where a kernel's stamps go, a row each record."""
+    """Memory for a kernel's stamps, a row each record."""
     import tvm
 
     records = sum(map(len, recorded_tasks(plan.operators, plan.plan)))

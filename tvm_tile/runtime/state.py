@@ -1,4 +1,4 @@
-"""What a call changes: the state that a model keeps on its device, and inputs of the caller."""
+"""Tensors that a call changes: state that a model keeps on its device, and inputs of the caller."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Kept:
 
     Args:
         loaded: the model in memory, or one of several that keep it.
-        state: what it keeps, with the values that it begins with.
-        held: where models have their tensors.
+        state: signatures of the state, with the values that it begins with.
+        held: place of models' tensors on the device.
     """
 
     def __init__(self, loaded: LoadedProgram, state: Sequence[State], held: HeldMemory) -> None:
@@ -66,7 +66,7 @@ class ModelState(MutableMapping[str, Any]):
 
     Args:
         kept: the tensors.
-        running: makes what is around all use of the device.
+        running: function that makes the context for all use of the device.
     """
 
     def __init__(self, kept: Kept, running: Callable[[], AbstractContextManager[None]]) -> None:
@@ -115,6 +115,7 @@ class ModelState(MutableMapping[str, Any]):
         return f"ModelState({', '.join(str(state.signature) for state in self._kept.state)})"
 
     def _place(self, name: str) -> int:
+        """Position of a tensor of the state, by its name."""
         if name not in self._places:
             raise InputError(
                 f"the model's state: {', '.join(self._places) or 'none'}",

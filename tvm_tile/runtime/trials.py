@@ -32,7 +32,7 @@ class Argument:
 
     Attributes:
         shape: its extents.
-        dtype: as TVM names it.
+        dtype: type of its elements, by TVM's name.
         is_output: whether the function writes it.
     """
 
@@ -43,11 +43,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What became of a function's candidates.
+    """Outcome of running a function's candidates.
 
     Attributes:
         ran: those that ran, in the model's order.
-        error: what the last that failed said; empty when all ran.
+        error: message of the last that failed; empty when all ran.
     """
 
     ran: tuple[Trial, ...]
@@ -68,8 +68,8 @@ def run_trials(
 
     Args:
         programs: rank, symbol and program of each candidate, best first.
-        arguments: what the function takes; each candidate gets the same random values.
-        device_name: for messages.
+        arguments: arguments of the function; each candidate gets the same random values.
+        device_name: name of the device, for messages.
     """
     generator = np.random.default_rng(0)
     values = [_draw(generator, argument) for argument in arguments]
@@ -127,6 +127,7 @@ def _run(
 
 
 def _draw(generator: np.random.Generator, argument: Argument) -> np.ndarray:
+    """Random numbers for an argument."""
     dtype = numpy_dtype(argument.dtype)
     size = math.prod(argument.shape)
     drawn = min(size, _DRAWN)
@@ -140,6 +141,7 @@ def _draw(generator: np.random.Generator, argument: Argument) -> np.ndarray:
 
 
 def _poisoned(value: np.ndarray) -> np.ndarray:
+    """A fill for an output that no kernel is likely to make."""
     if value.dtype.kind in "biu":
         largest = 1 if value.dtype.kind == "b" else np.iinfo(value.dtype).max - 7
         return np.full_like(value, largest)

@@ -1,4 +1,4 @@
-"""Where a program's weights lie: CUDA graphs that read them hold their addresses."""
+"""Addresses of a program's weights, which CUDA graphs hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PlacedWeights:
     no tensor of PyTorch's, is copied at each call into memory that is the program's own.
 
     Args:
-        signatures: of each weight; there may be none.
+        signatures: signature of each weight; there may be none.
         device: the TVM device that the program runs on.
         fixed: TVM's tensors of the state and of constants, on it.
     """
@@ -48,7 +48,7 @@ class PlacedWeights:
         self._own: tuple[Any, Any] | None = None
 
     def taken(self, tensors: Sequence[Any], *, in_torch: bool) -> tuple[Any, Any]:
-        """What ``main`` takes for a call's weights; one thread at a time may ask and then call.
+        """Weights that ``main`` takes in a call; one thread at a time may ask and then call.
 
         Args:
             tensors: torch's, or TVM's on the device. Shapes and types of those that lie where
@@ -79,12 +79,14 @@ class PlacedWeights:
         return all(one.data_ptr() == at for one, at in zip(ready, addresses, strict=True))
 
     def _borrowed(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
+        """Arguments whose weights stay where PyTorch keeps them, as another place of them."""
         number = len(self._known) + 1
         if number == _MOST_PLACES:
             LOG.warning("weights lay in %d places: further ones are copied at each call", number)
         return self._arguments([borrowed_torch(tensor) for tensor in tensors], number)
 
     def _copied(self, tensors: Sequence[Any], in_torch: bool) -> tuple[Any, Any]:
+        """Arguments whose weights are copied into memory of ours."""
         import tvm
 
         if self._own is None:
@@ -95,6 +97,7 @@ class PlacedWeights:
         return self._own
 
     def _arguments(self, weights: Sequence[Any], number: int) -> tuple[Any, Any]:
+        """Arguments of ``main``: weights with the fixed constants, and the place's number."""
         import tvm_ffi
 
         return tvm_ffi.Array([*weights, *self._fixed]), tvm_ffi.Shape([number])

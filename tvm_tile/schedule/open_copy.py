@@ -70,5 +70,6 @@ def _with_plain_quotients(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _bytes(param: tirx.Var) -> int:
+    """Bytes of a parameter, as far as its extents are known."""
     known = [int(extent) for extent in param.ty.shape if isinstance(extent, tirx.IntImm)]
     return math.prod(known) * element_size(str(param.ty.dtype))

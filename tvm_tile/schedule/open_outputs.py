@@ -1,4 +1,4 @@
-"""What a function of bounded loops computes in a call whose extents are less than its bounds.
+"""Elements that a function of bounded loops computes in a call with smaller extents.
 
 Its outputs are made for the greatest extents; a call needs the elements within its own. Which
 these are stands in an attribute of the function, for kernels that leave the others out.
@@ -30,7 +30,7 @@ class Range:
     """A function of open extents for those up to a bound.
 
     Attributes:
-        bound: of each open extent that is a parameter, in order.
+        bound: bound of each open extent that is a parameter, in order.
         func: the function, which takes what it does for all extents.
     """
 
@@ -43,11 +43,10 @@ class OpenFunction:
     """A function that takes open extents, apart from these.
 
     Attributes:
-        params: of the function, in order.
-        ranges: the same function for lesser bounds of its open extents, the greatest first.
+        params: parameters of the function, in order.
+        ranges: bounds of the same function for smaller open extents, the greatest first.
         func: without those open extents that its body does not ask for, and without the attribute.
-        extents: of each output, in order, the extents of a call: numbers, or expressions of
-            parameters.
+        extents: extents of each output in a call, in order: numbers, or expressions of parameters.
     """
 
     params: tuple[Any, ...]
@@ -110,13 +109,13 @@ def with_ranges(func: tirx.PrimFunc, ranges: Sequence[Range]) -> tirx.PrimFunc:
 
 
 def needed_blocks(body: Any, extents: dict[Any, tuple[Any, ...]]) -> list[Need]:
-    """For each kernel, when a block of it writes anything within a call's extents.
+    """For each kernel, the condition for a block to write anything within a call's extents.
 
     Of ``for b in blockIdx.x(64): for t in threadIdx.x(256): y[b * 4 + t // 64, t % 64] = ...`` that
     is ``b * 4 < n``.
 
     Args:
-        body: of a scheduled function, its loops bound.
+        body: body of a scheduled function, its loops bound to threads.
         extents: tensors -> their extents in a call.
     """
     needs: list[Need] = []
@@ -140,8 +139,8 @@ def _needed(body: Any, blocks: Sequence[Any], extents: dict[Any, tuple[Any, ...]
     """The condition for a block to write anything within the extents; ``None`` if it always may.
 
     Args:
-        body: of the grid's loops.
-        blocks: these loops.
+        body: body of the grid's loops.
+        blocks: the loops over blocks.
         extents: tensors -> their extents in a call.
     """
     loops = nodes_in(body, tirx.For)

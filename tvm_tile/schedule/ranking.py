@@ -68,12 +68,12 @@ class Finder:
     """A rule, and how it is asked for tiles.
 
     Attributes:
-        rule: what is known of it, and of the others that ``find`` may name in its place.
-        find: names tiles.
+        rule: facts about the rule, and about the others that ``find`` may name in its place.
+        find: function that names tiles.
         least_seconds: predicted time that none of its tiles for a function can be below; asked
             instead of ``find`` where that takes long.
-        over: what one of its tiles for a function of open extents takes in some calls, which are
-            less than those that it is made for; ``None`` if it is not known.
+        over: function that predicts the seconds of one of its tiles for a function of open extents
+            in calls with smaller extents; it gives ``None`` if these are not known.
     """
 
     rule: Rule
@@ -115,8 +115,8 @@ def schedule(
     Args:
         prim_func: an unscheduled TensorIR function of static shapes, as LegalizeOps and FuseTIR
             leave them.
-        device: as in :func:`tvm_tile.compile`, ``"auto"`` by default.
-        topk: how many schedules to write, at least 1, which is the default.
+        device: a device as in :func:`tvm_tile.compile`, ``"auto"`` by default.
+        topk: number of schedules to write, at least 1, which is the default.
 
     Returns:
         At most ``topk`` schedules, best first; fewer where there are not as many, none where
@@ -150,6 +150,7 @@ def schedule(
 
 
 def _check_unscheduled(func: Any) -> None:
+    """Refuse anything but a TensorIR function without a schedule."""
     if not isinstance(func, tirx.PrimFunc):
         raise ModelError(
             "schedule takes one TensorIR function (tvm.tirx.PrimFunc)",
@@ -165,6 +166,7 @@ def _check_unscheduled(func: Any) -> None:
 
 
 def _check_static(func: tirx.PrimFunc) -> None:
+    """Refuse a function with parameters of unknown extents."""
     for param in func.params:
         shape = getattr(param.ty, "shape", ())
         if not all(isinstance(extent, tirx.IntImm) for extent in shape):
@@ -179,15 +181,15 @@ def _check_static(func: tirx.PrimFunc) -> None:
 def candidates(
     task: Task, topk: int, rules: Collection[Rule] | None = None
 ) -> tuple[Scheduled, ...]:
-    """At most ``topk`` schedules of a function, best first; empty if no rule takes it.
+    """The best schedules of a function, at most ``topk``, best first; empty if no rule takes it.
 
     The first is that of the preferred rule (:func:`tvm_tile.tile.rules.preferred`), the others are
     of all rules that were asked, by predicted time.
 
     Args:
         task: the function.
-        topk: how many schedules to write.
-        rules: those to ask, by default all.
+        topk: number of schedules to write.
+        rules: rules to be asked, by default all.
     """
     asked = _asked(task, topk + _SPARE, rules)
     found = _written(task, topk, list(asked.values()))
@@ -198,7 +200,7 @@ def candidates(
 
 
 def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[Scheduled, ...]:
-    """At most ``topk`` of several rules' choices, best first, less those that TVM cannot write."""
+    """Write the best choices of several rules, at most ``topk``, as far as TVM can write them."""
     firsts = [choices[0] for choices in asked]
     contests = task.device.times.contests
     left = [deque(choices) for choices in asked]
@@ -235,9 +237,9 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
 
 
 def predicted_of(task: Task, rule: str) -> dict[str, float]:
-    """What the best tiles that a rule names for a function are predicted to take, by their texts.
+    """Predicted seconds of the best tiles that a rule names for a function, by the tiles' texts.
 
-    They are so many at most; none where the rule names none, or for another one.
+    There are at most ``_MOST_PREDICTED``; none where the rule names none, or another rule's.
     """
     found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
     choices = () if found is None else _attempt(partial(found, task, _MOST_PREDICTED)) or ()
@@ -247,7 +249,7 @@ def predicted_of(task: Task, rule: str) -> dict[str, float]:
 def predicted_over(
     task: Task, rule: str, tile: str, points: Sequence[Values]
 ) -> list[float] | None:
-    """What a rule's tile for a function of open extents is predicted to take in some calls.
+    """Predicted seconds of a rule's tile for a function of open extents, in some calls.
 
     ``None`` where the rule does not know that of its tiles.
     """
@@ -256,16 +258,17 @@ def predicted_over(
 
 
 def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
+    """The best choice of another rule than the one that was taken."""
     others = [choice for choice in firsts if choice.rule != taken.rule]
     best = min(others, key=lambda choice: choice.seconds, default=None)
     return None if best is None else RunnerUp(best.rule.name, best.tile, best.seconds)
 
 
 def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Scheduled]]:
-    """What each rule makes of a function, by the rule's own order; for measurements.
+    """Schedules of a function by each rule, in the rule's own order; for measurements.
 
     Rules are in the order of ``RULES``: the first that takes the function, and those whose times
-    are compared with its own. Of each there are the choices at ``ranks``, as far as it has so many
+    are compared with its own. Of each there are the choices at ``ranks``, as far as it has them
     and TVM can write them; rules without any are left out.
     """
     found: dict[Rule, dict[int, Scheduled]] = {}

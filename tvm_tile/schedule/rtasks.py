@@ -27,8 +27,8 @@ def schedule_rtask(task: Task, rule: Rule, threads: int) -> Scheduled | None:
 
     Args:
         task: the function.
-        rule: that takes it.
-        threads: of a block of its best kernel.
+        rule: rule that takes it.
+        threads: threads of a block of its best kernel.
 
     Returns:
         The kernel; ``None`` where the rule has none but its usual ones.

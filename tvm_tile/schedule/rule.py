@@ -1,4 +1,4 @@
-"""What a scheduling rule is: it names tiles, best first, and writes those it is asked for."""
+"""Interface of a scheduling rule: it names tiles, best first, and writes those it is asked for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Resident:
     Attributes:
         load: copies a block's weights; its parameters are the weights, named as the function's.
         run: the function, which finds them there; its parameters are all others.
-        bytes: of the allocation.
+        bytes: bytes of the allocation.
     """
 
     load: tirx.PrimFunc
@@ -41,14 +41,14 @@ class Scheduled:
 
     Attributes:
         func: TensorIR with its loops bound to blocks and threads.
-        rule: that wrote it.
+        rule: name of the rule that wrote it.
         tile: the chosen tile, in one line for people.
         grid: blocks of the main kernel.
         block: threads of a block.
         seconds: predicted time.
         shared_bytes: predicted shared memory of a block.
         registers: predicted registers of a thread; ``None`` where the model does not say.
-        resident: the same with weights that stay; ``None`` where no rule of them can.
+        resident: the same with weights that stay; ``None`` where no rule has such a kernel.
         runner_up: the best choice of another rule that was asked; ``None`` where none has one.
     """
 
@@ -71,10 +71,10 @@ class Task:
     Attributes:
         func: the function.
         graph: its operators.
-        device: that it is for.
-        extents: of each output, what a call needs of it, if not always all: numbers, or expressions
-            of variables that will be parameters of the function. What is written beyond these is
-            needed by nobody.
+        device: the device that it is made for.
+        extents: extents of each output that a call needs, if not always all: numbers, or
+            expressions of variables that will be parameters of the function. Nobody needs elements
+            beyond these.
     """
 
     func: tirx.PrimFunc
@@ -102,10 +102,10 @@ class Choice:
     """A tile that a rule names for a function. Naming tiles is cheap, writing one is not.
 
     Attributes:
-        rule: that names it.
+        rule: rule that names it.
         tile: itself, in one line for people.
         seconds: predicted time of the kernel, the same as that of what is written.
-        write: writes the kernel; ``None`` where TVM cannot analyse what that takes.
+        write: function that writes the kernel; ``None`` where TVM cannot analyse the result.
     """
 
     rule: Rule
@@ -137,6 +137,7 @@ def choices_of(
 def _written(
     rule: Rule, write: Callable[[AnyTile], tirx.PrimFunc | None], tile: AnyTile
 ) -> Scheduled | None:
+    """The scheduled function; ``None`` where TVM refuses a step, or the rule does."""
     try:
         func = write(tile)
     except ScheduleError:
@@ -153,11 +154,11 @@ def choices_of_outputs(
     """A rule's choices for a function of several outputs, each with a kernel of its own.
 
     Args:
-        rule: that names them.
-        tiles: of each output, best first. Outputs of one function are alike: the first ones go
-            together, then the second ones.
-        count: of the choices, at most.
-        write: writes the function, given a tile for each output.
+        rule: rule that names them.
+        tiles: tiles of each output, best first. Outputs of one function are alike: the first ones
+            go together, then the second ones.
+        count: the most choices that are wanted.
+        write: function that writes the function, given a tile for each output.
     """
     return tuple(
         Choice(
@@ -171,4 +172,4 @@ def choices_of_outputs(
 
 
 FindChoices = Callable[[Task, int], Sequence[Choice]]
-"""What a rule does: at most so many choices for a function, best first; none for "not mine"."""
+"""A rule: choices for a task, at most a number of them, best first; none for "not mine"."""

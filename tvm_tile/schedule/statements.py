@@ -55,6 +55,8 @@ def find_obstacle(func: tirx.PrimFunc) -> str:
 
 
 def _any(tree: Any, kind: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether a statement of a kind within a tree fulfils a condition."""
+
     def visit(node: Any) -> Any:
         return tvm_ffi.VisitInterrupt() if holds(node) else None
 
@@ -81,6 +83,7 @@ def _has_root(func: tirx.PrimFunc) -> bool:
 
 
 def _with_root_body(func: tirx.PrimFunc, statements: list[Any], buffers: Any) -> tirx.PrimFunc:
+    """The function with other statements, and other buffers that its root allocates."""
     root = func.body.block
     # TVM drops what does nothing from a sequence, and refuses a sequence of one.
     kept = [s for s in statements if not _is_nothing(s)] or statements[:1]
@@ -90,6 +93,7 @@ def _with_root_body(func: tirx.PrimFunc, statements: list[Any], buffers: Any) ->
 
 
 def _is_nothing(statement: Any) -> bool:
+    """Whether a statement does nothing."""
     return isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tirx.IntImm)
 
 
@@ -108,6 +112,7 @@ def _hoist_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _without_empty_loops(statement: Any) -> Any:
+    """A statement without loops of no iterations; a reduction over none leaves its start."""
     loops, inner = [], statement
     while isinstance(inner, tirx.For):
         loops.append(inner)
@@ -127,10 +132,12 @@ def _without_empty_loops(statement: Any) -> Any:
 
 
 def _is_zero(extent: Any) -> bool:
+    """Whether an extent is known to be 0."""
     return isinstance(extent, tirx.IntImm) and int(extent) == 0
 
 
 def _bind_spatial_loops(schedule: Any, block: Any) -> None:
+    """Bind the spatial loops of a block to blocks and threads."""
     axes = schedule.get(block).iter_vars
     loops = schedule.get_loops(block)
     if len(loops) != len(axes) or _launches_threads(schedule.get(loops[0] if loops else block)):
@@ -142,12 +149,14 @@ def _bind_spatial_loops(schedule: Any, block: Any) -> None:
 
 
 def _launches_threads(statement: Any) -> bool:
+    """Whether a statement has loops that are bound to threads."""
     return _any(statement, tirx.For, lambda loop: loop.kind == tirx.ForKind.THREAD_BINDING) or _any(
         statement, tirx.AttrStmt, lambda node: node.attr_key == "thread_extent"
     )
 
 
 def _in_one_thread(statement: Any) -> Any:
+    """A statement as a kernel of one thread."""
     if isinstance(statement, tirx.Evaluate) or _launches_threads(statement):
         return statement
     body = tvm_ffi.structural_map(statement, (tirx.For, _as_serial))
@@ -156,6 +165,7 @@ def _in_one_thread(statement: Any) -> Any:
 
 
 def _as_serial(loop: tirx.For) -> Any:
+    """A loop that runs its iterations in order."""
     if loop.kind == tirx.ForKind.SERIAL:
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)

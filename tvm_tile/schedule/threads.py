@@ -1,4 +1,4 @@
-"""How a kernel that is written thread by thread is launched, gets shared memory, and waits.
+"""Launch, shared memory and barriers of a kernel that is written thread by thread.
 
 There are two ways to write one. In TVM's thread-level dialect nothing waits but what is told to;
 only what has matrix units builds it. Loops bound to threads TVM writes in OpenCL, too.
@@ -56,7 +56,7 @@ class ThreadLevel:
     """TVM's thread-level dialect, as :class:`Threads` says.
 
     Args:
-        scope: of shared memory.
+        scope: scope of shared memory, by TVM's name.
     """
 
     def __init__(self, scope: str = "shared.dyn") -> None:
@@ -118,7 +118,7 @@ def memory_of(block: int, memory: Any, name: str) -> Any:
     Args:
         block: its number in the cluster.
         memory: this block's.
-        name: of the pointer to it.
+        name: name of the pointer to it.
     """
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     first = memory.ptr_to([0] * len(memory.ty.shape))
@@ -143,7 +143,7 @@ class BoundLoops:
     wherever it cannot tell that they read and write different parts.
 
     Args:
-        device: that the kernel is for.
+        device: the device that the kernel is made for.
         shared: bytes of a block's shared memory.
     """
 

@@ -37,12 +37,12 @@ class Coscheduling:
     """A module behind this stage.
 
     Attributes:
-        mod: its Relax functions call persistent kernels, where these pay.
+        mod: module whose Relax functions call persistent kernels, where these pay.
         kernels: reports of the functions that it still calls.
-        plans: of its persistent kernels.
-        left_apart: what is launched by itself, and why.
-        launches: of one run; None where no graphs are captured.
-        graphs: which kernel hands what to which.
+        plans: plans of its persistent kernels.
+        left_apart: calls that are launched by themselves, and why.
+        launches: launches of one run; None where no graphs are captured.
+        graphs: graphs of the kernels' calls.
         planned: bytes of memory for that.
     """
 
@@ -83,11 +83,11 @@ def coschedule_what_builds(
     Args:
         fused: the module before it was scheduled.
         scheduled: the module, workspaces lifted.
-        kernels: of its functions.
-        device: that it is for.
-        builder: that has built its functions.
-        control: where loops run.
-        bounds: where kernels with loops give up.
+        kernels: reports of its functions' kernels.
+        device: the device that it is made for.
+        builder: builder that has built its functions.
+        control: place of loops, as in :class:`~tvm_tile.options.Options`.
+        bounds: bounds at which kernels with loops give up.
     """
     if not device.supports_grid_barrier:
         return Coscheduling(scheduled, tuple(kernels))
@@ -189,6 +189,7 @@ def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:
 
 
 def _kernel_report(report: PersistentReport, known: Mapping[str, KernelReport]) -> KernelReport:
+    """The report of a persistent kernel as that of any kernel."""
     plan = report.plan
     within = [known[each.name] for each in report.operators if each.name in known]
     names = " ".join(dict.fromkeys(operator.name for operator in report.operators))

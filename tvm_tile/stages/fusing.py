@@ -30,8 +30,8 @@ class Fused:
     """A fused model.
 
     Attributes:
-        mod: its functions are unscheduled loops.
-        decisions: what became of each group of functions that could be one kernel.
+        mod: module whose functions are unscheduled loops.
+        decisions: decisions on each group of functions that could be one kernel.
         turned: weights that are stored in another layout than the model has them in.
     """
 
@@ -55,12 +55,13 @@ def fuse(
 
     Args:
         mod: a model in Relax.
-        device: that it is compiled for.
-        first: schedules them; shared with whoever schedules the result.
+        device: the device that it is compiled for.
+        first: scheduler of functions, shared with whoever schedules the result.
         refused: why functions must not be made of others, by their contents.
-        weld: as in :class:`~tvm_tile.options.Options`.
+        weld: flag as in :class:`~tvm_tile.options.Options`.
         graphs: whether launches will be captured as graphs.
-        state: how many parameters and results of ``main``, the last ones, are the model's state.
+        state: number of parameters and results of ``main``, the last ones, that are the model's
+            state.
         as_stored: whether weights are read as they are stored, since others read them, too.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What holds around the whole of a compilation: one at a time, and only errors of ours leave it."""
+"""Guards around a whole compilation: one runs at a time, and only errors of ours leave it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which code this is, and where plans and machine code that it made earlier are kept."""
+"""Identity of this code, and the store of plans and machine code that it made earlier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DIGITS = 8  # of the code's sum, for people
 
 
 def open_store(options: Options) -> Store | None:
-    """Where plans and machine code are kept; None for nowhere."""
+    """Store of plans and machine code; None for none."""
     folder = cache_folder(options.cache, os.environ)
     code = None if folder is None else _own_fingerprint()
     if folder is None or code is None:
@@ -28,11 +28,12 @@ def open_store(options: Options) -> Store | None:
 
 
 def origin_of(options: Options) -> Origin:
-    """What is told of a model that this code compiles."""
+    """Code and options, for the report of a model."""
     code, (tvm, _) = _own_fingerprint() or "", compat.installed_versions()
     return Origin(__version__, code[:_DIGITS], tvm, options.told())
 
 
 @functools.cache
 def _own_fingerprint() -> str | None:
+    """Fingerprint of this package; ``None`` where its files are newer than the import."""
     return fingerprint(Path(__file__).parents[1], _IMPORTED)

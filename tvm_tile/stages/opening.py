@@ -29,8 +29,8 @@ class Opening:
     """A model whose extents are open.
 
     Attributes:
-        symbols: what its open extents are.
-        at: the model in Relax, prepared as front doors do, at a point.
+        symbols: symbols of its open extents.
+        at: function that gives the model in Relax at a point, prepared as front doors do.
     """
 
     symbols: tuple[Symbol, ...]
@@ -40,13 +40,13 @@ class Opening:
         """The fused model over tensors of the greatest extents, which takes open ones.
 
         Args:
-            device: that it is compiled for.
+            device: the device that it is compiled for.
             fuse: the stages.
-            choices: schedules functions.
+            choices: scheduler of functions.
             refused: why functions must not be made of others.
 
         Raises:
-            DynamicShapeError: it is not the same model at all points.
+            DynamicShapeError: the model is not the same at all points.
         """
         decisions = Decisions()
         points = near(self.symbols)
@@ -81,6 +81,7 @@ def near(symbols: Sequence[Symbol]) -> list[Point]:
 
 
 def _last(symbol: Symbol, count: int) -> list[int]:
+    """The ``count`` last of a symbol's values, reversed, without 1 if two or more are left."""
     values = symbol.values[-count:]
     # Loops of one iteration are none: at 1, a function has others.
     several = [value for value in values if value > 1]

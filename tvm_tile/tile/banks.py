@@ -39,7 +39,8 @@ class StagedLayout:
         order: the tensor's dimensions, outermost first.
         alignment: (factor, offset) in elements: rows are padded until their pitch leaves this
             remainder; None: no padding.
-        wavefronts: what reading a step's operand and storing it before cost one block.
+        wavefronts: wavefronts of shared memory for a block's reads of a step's operand and for
+            storing it before.
         loads: instructions with which one thread reads its part of the operand in a step.
         padding: bytes of a block's shared memory that hold nothing.
     """
@@ -99,6 +100,7 @@ def staged_layout(
 def _layout_cost(
     layout: StagedLayout, read: Access, region: Sequence[int], program: RProgram
 ) -> tuple[float, int]:
+    """Wavefronts, more if the summed axis is innermost, then loads: the least is best."""
     spatial = {axis.name for axis in program.operator.spatial_axes}
     innermost = next((d for d in reversed(layout.order) if region[d] > 1), layout.order[-1])
     is_summed = not any(axis in spatial for axis, _ in read.indices[innermost].terms)
@@ -116,15 +118,15 @@ def _other_orders(read: Access, program: RProgram) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Threads:
-    """What the threads of a program work on in a step, for all layouts that are compared.
+    """Places on which the threads of a program work in a step, for all layouts that are compared.
 
     Attributes:
-        staged: what lies in shared memory: axis -> extent.
-        tile: what one thread works through: axis -> extent.
+        staged: extents of the tile in shared memory, by axis.
+        tile: extents of the tile that one thread works through, by axis.
         spread: how each spatial axis is shared out.
-        apart: from one thread's tile, or piece of it, to another's: axis -> least distance.
-        lanes: where the tiles of the first warp's threads begin: axis -> position of each.
-        warps: of a block.
+        apart: least distance from one thread's tile, or piece of it, to another's, by axis.
+        lanes: positions at which the tiles of the first warp's threads begin, by axis.
+        warps: warps of a block.
     """
 
     staged: dict[str, int]
@@ -193,7 +195,7 @@ def _strides(
 
 
 def _lanes(program: RProgram, warp_size: int) -> dict[str, Ints]:
-    """Where the tiles of the first warp's threads begin: axis -> position of each thread."""
+    """Positions at which the tiles of the first warp's threads begin, by axis."""
     rest = np.arange(min(warp_size, program.block_size))
     found = {}
     for axis, spread in reversed(program.spread.items()):
@@ -236,7 +238,7 @@ def _loads(steps: tuple[tuple[Spread, int], ...], vector: int) -> dict[int, int]
 
 
 def _own_places(spread: Spread) -> Ints:
-    """Where what a thread has along an axis lies, from the first one."""
+    """Positions along an axis, from the first one, of the elements that a thread has."""
     pieces = np.arange(spread.pieces) * spread.threads * spread.run
     return np.add.outer(pieces, np.arange(spread.run)).ravel()
 
@@ -310,6 +312,7 @@ def _is_shared(addresses: Sequence[int], distance: int) -> bool:
 
 
 def _passes(addresses: Sequence[int], width: int, bank_count: int) -> int:
+    """Wavefronts of an access of ``width`` bytes by each address: the most words in one bank."""
     words = {
         word
         for address in set(addresses)

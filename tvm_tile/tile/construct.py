@@ -70,11 +70,11 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
 def contraction_predictor(
     programs: Sequence[RProgram], device: Device
 ) -> Callable[[Device], Floats]:
-    """What the model predicts for given tiles, as a function of a device's rates and times.
+    """Predicted seconds of given tiles, as a function of a device's rates and times.
 
     Args:
         programs: tiles of one operator, which fit the device; one or more.
-        device: whose banks and shared memory decide on layouts there.
+        device: device whose banks and shared memory decide on the layouts.
 
     Returns:
         For a device that differs in rates and times only, seconds, shape (programs,).
@@ -108,7 +108,7 @@ def transfer_seconds(program: RProgram, device: Device) -> float:
 
 
 def _shared_reads(device: Device, tiles: Candidates, footprint: Ints) -> SharedReads:
-    """What the layouts that the kernels will have cost."""
+    """Cost of the layouts that the kernels will have."""
     found = np.zeros((3, len(tiles.groups)), np.int64)
     for row in range(len(tiles.groups)):
         layouts = staged_layouts(_program(tiles, row), int(footprint[row]), device)
@@ -193,6 +193,7 @@ def _with_depth(
 
 
 def _program(candidates: Candidates, row: int) -> RProgram:
+    """Candidate ``row`` as a program without predictions."""
     return RProgram(
         candidates.operator,
         RTile(tuple(int(extent) for extent in candidates.thread[row])),
@@ -204,6 +205,7 @@ def _program(candidates: Candidates, row: int) -> RProgram:
 
 
 def _predicted(candidates: Candidates, costs: Costs, row: int) -> RProgram:
+    """Candidate ``row`` as a program with its footprint, registers and predicted time."""
     return replace(
         _program(candidates, row),
         shared_bytes=int(costs.footprint[row]),
@@ -234,6 +236,7 @@ def _overhang(extent: int, step: int) -> float:
 
 
 def _thread_extents(axis: Axis) -> tuple[int, ...]:
+    """Extents of a thread along an axis that are tried."""
     return tuple(step for step in aligned_steps(axis.extent) if step in (1, 2, 4, 7, 8))
 
 
@@ -282,6 +285,7 @@ def _scale_up(operator: Operator, register: dict[str, int]) -> Iterator[dict[str
 
 
 def _next_step(axis: Axis, current: int, thread: int) -> int | None:
+    """The next larger aligned step of an axis that ``thread`` divides; ``None`` behind the last."""
     larger = (s for s in aligned_steps(axis.extent) if s > current and s % thread == 0)
     return next(larger, None)
 
@@ -312,6 +316,7 @@ def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
 
 
 def _chunk_steps(extent: int) -> tuple[int, ...]:
+    """Lengths of a chunk of the sum that are tried: divisors, and 8 and 16 if these are small."""
     divisors = [step for step in range(1, 65) if extent % step == 0]
     regular = [step for step in divisors if step in (1, 2, 3, 4, 7, 8, 16, 32) or step >= 16]
     if max(regular) >= 8 or extent <= 8:

@@ -40,12 +40,12 @@ class Candidates:
     """Tiles of an operator to rank, one a row.
 
     Attributes:
-        operator: what is computed.
+        operator: the operator that is computed.
         thread: extents of a thread's tile, shape (candidates, axes); one on reduce axes.
         block: extents of a block's tile; on reduce axes, of one group's chunk.
         groups: groups of threads that share the reduction, shape (candidates,).
         prefetched: one where the next step's operands wait in registers, shape (candidates,).
-        parts: of the longest sum, each with blocks of its own and none empty; a second kernel
+        parts: parts of the longest sum, each with blocks of its own and none empty; a second kernel
             adds their sums, shape (candidates,).
     """
 
@@ -58,7 +58,7 @@ class Candidates:
 
     @property
     def is_spatial(self) -> npt.NDArray[np.bool_]:
-        """Which axes the output has, shape (axes,)."""
+        """Whether the output has each axis, shape (axes,)."""
         return np.array([not axis.is_reduce for axis in self.operator.axes])
 
     @property
@@ -117,16 +117,17 @@ class Candidates:
 
     @property
     def _columns(self) -> tuple[Ints, ...]:
+        """The arrays that describe the candidates, one row each."""
         return self.thread, self.block, self.groups, self.prefetched, self.parts
 
 
 @dataclass(frozen=True, slots=True)
 class SharedReads:
-    """What the layouts of the staged operands cost each candidate in a step.
+    """Cost of the layouts of the staged operands, for each candidate in a step.
 
     Attributes:
         loads: instructions with which one thread reads its operands.
-        wavefronts: of one block's reads and staging stores.
+        wavefronts: wavefronts of one block's reads and staging stores.
         padding: bytes of a block's shared memory that hold nothing.
     """
 
@@ -160,9 +161,9 @@ def compiled_registers(device: Device, threads: Ints, sums: Ints, ahead: Ints) -
     """Registers of one thread: what it needs, no more than a block's threads may have.
 
     Args:
-        device: what is compiled for.
-        threads: of a block, shape (candidates,), as is what follows.
-        sums: of a thread.
+        device: the device that is compiled for.
+        threads: threads of a block, shape (candidates,), as is what follows.
+        sums: sums of a thread.
         ahead: words of the next step's operands that a thread holds.
     """
     use = register_use(device)
@@ -182,6 +183,7 @@ def elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
 
 
 def _spans(access: Access, operator: Operator, tiles: Ints) -> list[Ints]:
+    """Extents of the region that each tile reads, one array for each dimension."""
     column = {axis.name: i for i, axis in enumerate(operator.axes)}
     spans = []
     for index, extent in zip(access.indices, access.tensor.shape, strict=True):
@@ -263,6 +265,7 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
 
 
 def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
+    """Neighbouring outputs along an axis that a thread of each candidate has."""
     slides = axis in operator.sliding_axes
     lengths = {
         int(extent): run_length(operator, int(extent), is_whole=slides)
@@ -316,11 +319,11 @@ def contraction_costs(device: Device, tiles: Candidates, reads: SharedReads | No
 
 
 def least_contraction_seconds(products: int, device: Device) -> float:
-    """What :func:`contraction_costs` predicts at least, whatever the tile.
+    """Lower bound of :func:`contraction_costs`, in seconds, whatever the tile.
 
     Args:
-        products: of elements, each added to a sum.
-        device: that it is for.
+        products: products of elements, each added to a sum.
+        device: the device that it is made for.
     """
     times = device.times.contraction
     lanes = device.lanes_per_multi_processor * device.multi_processor_count
@@ -371,7 +374,7 @@ class _StepModel:
         self.bytes_per_cycle = cache / device.multi_processor_count / clock(device)
 
     def cycles(self, resident: Ints) -> Floats:
-        """What issue, wavefronts and cache traffic take together; then exposed latency."""
+        """Cycles of a step: issue, wavefronts and cache traffic overlap; exposed latency on top."""
         times = self.times
         present = np.maximum(1, resident)
         active = present * self.warps

@@ -28,12 +28,13 @@ Measured losses are greater than predicted ones, and smaller ones cost hardly an
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Which tile runs where.
+    """Tiles, and the points of the grid at which each runs.
 
     Attributes:
         tiles: positions of the grid's points, from the greatest extents on, whose tiles are kept.
-        serves: for each point of the grid, the position of the one whose tile runs there.
-        loss: by how much that takes longer than the point's own tile, at most: 0.1 is a tenth.
+        serves: for each point of the grid, the position of the tile that runs there.
+        loss: largest share of time by which that tile is slower than the point's own; 0.1 is a
+            tenth.
         worst: the position of the point where it does.
     """
 
@@ -56,6 +57,7 @@ def grid(symbols: Sequence[Symbol]) -> tuple[Point, ...]:
 
 
 def _values(symbol: Symbol) -> list[int]:
+    """Values of a symbol at which tiles are asked for, the greatest first."""
     wanted = (symbol.high * share for share in _SHARES)
     values = (max(symbol.low, -(-int(v) // symbol.step) * symbol.step) for v in wanted)
     return sorted(set(values), reverse=True)
@@ -83,8 +85,8 @@ def cover(points: Sequence[Point], times: Sequence[Sequence[float]], loss: float
 
     Args:
         points: the grid's, the greatest extents first.
-        times: of each point's tile, at each point; infinite where it cannot run, which is wherever
-            an extent is greater.
+        times: times of each point's tile at each point; infinite where it cannot run, which is
+            wherever an extent is greater.
         loss: 0.1 is a tenth.
     """
     count = len(points)
@@ -107,14 +109,13 @@ def cover(points: Sequence[Point], times: Sequence[Sequence[float]], loss: float
 
 
 def ends(points: Sequence[Point], serves: Sequence[int]) -> tuple[int, ...]:
-    """Where tiles end, as the host asks: the first of these points that holds a call's extents has
-    its tile run.
+    """Points at which tiles end: the first of them that holds a call's extents has its tile run.
 
     A point is left out where the next one that is asked about holds it, too, and has the same tile.
 
     Args:
         points: the grid's, the greatest extents first.
-        serves: of :class:`Cover`.
+        serves: positions of tiles as in :class:`Cover`.
 
     Returns:
         Positions of points, the greatest extents last.

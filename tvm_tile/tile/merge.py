@@ -22,7 +22,7 @@ class Merge:
     Attributes:
         axes: place of an operator -> its (outer, inner) axis.
         dimensions: name of a tensor -> the first of its two dimensions that become one.
-        extent: of the inner axis.
+        extent: extent of the inner axis.
     """
 
     axes: Mapping[int, Pair]

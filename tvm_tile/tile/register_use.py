@@ -17,13 +17,13 @@ class RegisterUse:
     """A compiler's ways; all numbers are 32-bit registers of a thread.
 
     Attributes:
-        beside_sums: of a product on plain cores: addresses and loop state.
-        of_a_sum: for each of its sums, with a share of the operands.
-        of_a_word: for each word of the next step's operands, where they are loaded ahead.
-        beside_rows: of rows that are held.
-        row_vectors: for each element of a vector of theirs, in the last stage.
-        beside_loads: of a product of few vectors.
-        least: of what loops, however little it holds.
+        beside_sums: registers of a product on CUDA cores beside its sums: addresses and loop state.
+        of_a_sum: registers for each of its sums, with a share of the operands.
+        of_a_word: registers for each word of the next step's operands, where they are loaded ahead.
+        beside_rows: registers beside rows that are held.
+        row_vectors: registers for each element of a vector of these rows, in the last stage.
+        beside_loads: registers of a product of few vectors beside its loads.
+        least: least registers of a kernel that loops, however little it holds.
         is_eager: whether whatever is known to be loaded later is loaded first: both parameters of
             all vectors of a row, the next line of a strip, all of a step's operands.
         has_all_fragments: whether matrix instructions have the operands of a whole chunk loaded,

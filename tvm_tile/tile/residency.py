@@ -28,10 +28,10 @@ def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints
     """Blocks resident on one multiprocessor; zero where a block does not fit at all.
 
     Args:
-        device: whose multiprocessors they are.
-        threads: of a block, shape (candidates,), as is what follows.
-        registers: of a thread, as they are given out.
-        shared_bytes: of a block.
+        device: device whose multiprocessors they are.
+        threads: threads of a block, shape (candidates,), as is what follows.
+        registers: registers of a thread, rounded as they are given out.
+        shared_bytes: bytes of shared memory of a block.
     """
     rounded = -(-threads // device.warp_size) * device.warp_size
     resident = np.minimum(
@@ -92,11 +92,11 @@ def launched_registers(device: Device, blocks: int, threads: int) -> int:
 
 
 def divide_registers(launched: int, blocks: int, consumers: int) -> tuple[int, int] | None:
-    """What a producer's and a consumer's thread have after one warpgroup has given to the others.
+    """Registers of a producer's and a consumer's thread once the producer has given some away.
 
     Args:
         launched: registers of every thread at first.
-        blocks: that share the multiprocessor.
+        blocks: blocks that share the multiprocessor.
         consumers: warpgroups that take what one more gives.
 
     Returns:

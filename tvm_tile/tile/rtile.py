@@ -56,7 +56,7 @@ class RProgram(Tile):
     Shared memory is without what layouts there leave empty.
 
     Attributes:
-        operator: what is computed.
+        operator: the operator that is computed.
         register: one thread's tile: spatial extents it accumulates; reduce extents are one.
         shared: one block's tile: spatial extents, and the reduce extents one group of threads
             consumes between two barriers.
@@ -64,8 +64,8 @@ class RProgram(Tile):
             partial sums meet in shared memory. One: no split.
         is_prefetched: whether a step's operands are on their way, in registers, while the step
             before is computed.
-        parts: of the longest sum, each with blocks of its own; a second kernel adds their sums.
-            One: no split.
+        parts: parts of the longest sum, each with blocks of its own; a second kernel adds their
+            sums. One: no split.
     """
 
     operator: Operator
@@ -101,7 +101,7 @@ class RProgram(Tile):
 
     @property
     def staged(self) -> dict[str, int]:
-        """What lies in shared memory at a time: the block tile with all groups' chunks."""
+        """Extents of the block's tile in shared memory, with all groups' chunks."""
         extents = self.shared.extents(self.operator)
         if self.groups > 1:
             extents[self.operator.reduce_axes[self.group_axis].name] *= self.groups

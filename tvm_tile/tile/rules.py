@@ -15,7 +15,7 @@ from tvm_tile.device.times import Contest, Contests
 
 
 class Level(Enum):
-    """Where a kernel keeps a value that one of its operators hands to another."""
+    """Level of memory in which a kernel's operators hand a value to one another."""
 
     REGISTER = "register"
     SHARED = "shared"
@@ -23,12 +23,12 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is known of a rule, whatever function it takes.
+    """Facts about a rule that hold for all functions.
 
     Attributes:
-        name: for people, in reports and in plans that are kept.
-        hands_over: where kernels of joined functions keep what these hand on. ``None`` of a rule
-            that no functions are joined for.
+        name: name for people, in reports and in plans that are kept.
+        hands_over: level of memory at which kernels of joined functions hand values over. ``None``
+            for a rule that no functions are joined for.
         stores_elsewhere: whether functions may be joined that store its sums where these do not
             lie. Not where its model knows of no stores but of neighbours side by side.
         takes_halves: whether functions may be joined that make each element of two of its sums, one
@@ -61,7 +61,7 @@ class RunnerUp:
 
     Attributes:
         rule: its name.
-        tile: in one line for people.
+        tile: the tile in one line, for people.
         seconds: predicted time.
     """
 
@@ -111,7 +111,7 @@ _CAUTION = 1.0
 
 
 def ratio(contests: Contests, earlier: Rule, later: Rule) -> float:
-    """What ``later``'s predicted time is multiplied by to be on ``earlier``'s scale.
+    """Factor that puts ``later``'s predicted time on ``earlier``'s scale.
 
     Infinite where no measurement compares the two.
     """
@@ -126,6 +126,7 @@ def margin(contests: Contests, earlier: Rule, later: Rule) -> float:
 
 
 def _between(contests: Contests, earlier: Rule, later: Rule) -> Contest | None:
+    """The measured contest of two rules, if there is one."""
     names = (earlier.name, later.name)
     return next((own for own in contests.pairs if (own.earlier, own.later) == names), None)
 
@@ -134,7 +135,7 @@ def preferred(contests: Contests, firsts: Sequence[tuple[Rule, float]]) -> int:
     """The number of the rule, of several that take a function, whose kernel is to be taken.
 
     Args:
-        contests: what is known of the rules' models on the device.
+        contests: measured contests of the rules' models on the device.
         firsts: each rule and the predicted seconds of its best tile, in the order of the rules;
             one at least.
     """

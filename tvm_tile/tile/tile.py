@@ -1,4 +1,4 @@
-"""What is known of a tile, whatever its kernel computes: its launch, what that takes, how long."""
+"""Facts that every tile has, whatever its kernel computes: launch, resources, predicted time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Tile(ABC):
     the properties here would be their defaults.
 
     Attributes:
-        shared_bytes: of a block.
-        registers: of a thread, as the model reckons; 0 where it does not.
+        shared_bytes: bytes of shared memory of a block.
+        registers: registers of a thread, as the model reckons; 0 where it does not.
         seconds: predicted time of the kernel; infinite as long as there is no prediction, and where
             no block fits the device.
     """
@@ -51,7 +51,7 @@ def ranked(tiles: Iterable[AnyTile | None], count: int | None = None) -> tuple[A
 
     Args:
         tiles: one for each choice of a family's extents; ``None`` where the choice makes no sense.
-        count: how many are wanted at most; ``None``: all.
+        count: the most tiles that are wanted; ``None``: all.
     """
     fitting = [tile for tile in tiles if tile is not None and tile.seconds < math.inf]
     return tuple(sorted(fitting, key=lambda tile: tile.seconds)[:count])
@@ -64,8 +64,8 @@ def near_ties(
 
     Args:
         tiles: best first.
-        factor: of the first one's time, up to which no difference is to be trusted.
-        preference: what these are ordered by; the least is best.
+        factor: factor of the first tile's time below which no difference is to be trusted.
+        preference: function that gives the key to order these tiles by; the least is best.
     """
     near = sum(tile.seconds <= factor * tiles[0].seconds for tile in tiles)
     return (*sorted(tiles[:near], key=preference), *tiles[near:])

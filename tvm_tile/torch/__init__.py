@@ -2,6 +2,26 @@
 
 That line needs no import: PyTorch finds the backend by an entry point of this package. Names are
 resolved on first use, so that decisions of this package are free of PyTorch and TVM.
+
+``backend.py`` is what PyTorch calls. PyTorch's AOTAutograd first turns Dynamo's graph into one for
+inference, or into one forward and one backward, of operators without side effects: it sees to
+inputs that are written, to aliases and to gradients. Operators that have a converter stay whole,
+the others are broken down, but for those that draw random numbers. ``cut.py`` asks ``support.py``
+which nodes can be compiled and ``stages.py`` which of them run together. ``compiler.py`` makes each
+part an exported program (``program.py``) and compiles it as any other; a part that fails is cut
+again without the nodes that the error names, or left to PyTorch: no failure here may reach users.
+``assemble.py`` writes the graph that calls the parts (``calls.py``), with open sizes once for each
+of them (``sizes.py``).
+
+Weights are inputs of these programs, never constants, and come last. A CUDA graph reads them where
+they lay when it was captured; :mod:`tvm_tile.runtime.weights` sees to it that no graph does so when
+they have moved. ``quantize.py`` rounds linear layers to codes of ``codebooks.py``, and
+``coded_linear.py`` decodes them by PyTorch's own operators, as any model would.
+
+``tests/torch_backend_cases.py`` compares all that can be seen of a call with PyTorch: a new kind of
+behaviour is a case there. What PyTorch's people test of backends is in ``tests/aot_cases.py`` and
+``tests/training_scenarios.py``, each under the name of their test; ``tests/fake_graphs.py`` records
+and replays on the CPU as CUDA does.
 """
 
 from __future__ import annotations

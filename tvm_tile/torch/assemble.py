@@ -22,7 +22,7 @@ def assemble(
 
     Args:
         whole: the graph that was cut; what it holds is shared.
-        order: its parts and the nodes that PyTorch runs, as of :class:`tvm_tile.torch.cut.Cut`.
+        order: parts and nodes that PyTorch runs, in order, as in :class:`tvm_tile.torch.cut.Cut`.
         calls: each part's program, which returns the part's outputs as PyTorch would lay them out.
     """
     graph = fx.Graph()
@@ -53,8 +53,8 @@ def eager(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> fx.GraphModu
     """A part's operators as PyTorch runs them, from its inputs to its outputs.
 
     Args:
-        part: of a graph.
-        constants: what its operators take besides.
+        part: part of a graph.
+        constants: constants that its operators take besides.
     """
     graph = fx.Graph()
     places = {node: graph.placeholder(node.name) for node in part.inputs}

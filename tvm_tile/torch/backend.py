@@ -63,9 +63,9 @@ def tvm_tile(
             from then on. What is written through ``.data`` is not counted, nor are statistics
             that norms in training mode update: that is not seen. Graphs of open sizes read their
             weights.
-        mode: as of ``torch.compile``, which takes it instead of ``options``. ``"default"`` and
-            ``"reduce-overhead"`` are the default options: launches are captured into CUDA graphs
-            in both. ``"max-autotune"`` is ``topk=10``, measured on the GPU;
+        mode: mode of ``torch.compile``, which takes it instead of ``options``. ``"default"`` and
+            ``"reduce-overhead"`` are the default options: launches are captured into CUDA graphs in
+            both. ``"max-autotune"`` is ``topk=10``, measured on the GPU;
             ``"max-autotune-no-cudagraphs"`` captures nothing, besides.
         others: refused: there is nothing else that ``torch.compile`` passes.
 
@@ -131,8 +131,11 @@ def _autograd(graphs: GraphCompiler) -> Callable[..., Any]:
 
 @functools.cache
 def backend_decompositions() -> Mapping[OpOverload, Any]:
-    """What is broken down before a graph is cut: all that has no converter, as far as PyTorch can
-    without changing which random numbers are drawn, or what is kept for gradients."""
+    """Decompositions of all operators without a converter, for graphs before they are cut.
+
+    Those are left out that would change which random numbers are drawn, or what is kept for
+    gradients.
+    """
     return {
         target: how
         for target, how in decompositions().items()
@@ -161,10 +164,12 @@ _NO_DEVICE = "no device is named, and none of its tensors is on a GPU that we kn
 
 @functools.cache
 def _say_once_that_nothing_is_compiled() -> None:
+    """Warn that nothing is compiled for a model on the CPU."""
     LOG.warning(
         'backend="tvm_tile": %s; options={"device": "emulated"} compiles it for tests', _NO_DEVICE
     )
 
 
 def _log(report: GraphReport) -> None:
+    """Log what became of a graph."""
     LOG.info("%s", report.render())

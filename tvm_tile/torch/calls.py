@@ -28,9 +28,9 @@ class PartCall:
     operators then and from then on.
 
     Args:
-        part: of a graph.
-        model: what its program was compiled to.
-        constants: what its operators take besides its inputs.
+        part: the part of a graph that is called.
+        model: model that its program was compiled to.
+        constants: constants that its operators take besides its inputs.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ def program_call(
     """Compile a part, given as a program and the number of its weights.
 
     Args:
-        part: of a graph.
-        compiled: makes a model of the two, and raises what this function does.
-        constants: what its operators take besides its inputs.
+        part: the part of a graph that is compiled.
+        compiled: function that makes a model of the two, and raises what this function does.
+        constants: constants that its operators take besides its inputs.
     """
     return PartCall(part, compiled(program_of(part, constants), part.weights), constants)

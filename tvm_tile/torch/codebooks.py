@@ -1,4 +1,4 @@
-"""Which numbers codes of a few bits tell, and the nearest of these to weights.
+"""Numbers that codes of a few bits stand for, and the nearest of these to weights.
 
 A group of weights has a scale, and perhaps a zero point. PyTorch computes all of it in float32.
 """
@@ -29,7 +29,7 @@ class Rounded(NamedTuple):
 
 
 class Codebook(Protocol):
-    """Which numbers codes tell."""
+    """Numbers that codes stand for."""
 
     @property
     def bits(self) -> int:
@@ -56,7 +56,7 @@ class IntegerCodes:
     """Equal steps: a number is ``(code - zero point) * scale``.
 
     Attributes:
-        bits: of a code.
+        bits: bits of a code.
         has_zeros: whether groups have zero points of their own, instead of the middle.
     """
 
@@ -95,6 +95,7 @@ class IntegerCodes:
         return Rounded(self._codes(groups, scales, zeros), scales, zeros.to(torch.uint8))
 
     def _codes(self, groups: Tensor, scales: Tensor, zeros: Tensor | int) -> Tensor:
+        """The nearest codes to the numbers of groups."""
         steps = (groups.float() / _divisors(scales)).round() + zeros
         return steps.clamp(0, self.most).to(torch.uint8)
 

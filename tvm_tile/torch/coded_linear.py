@@ -35,8 +35,8 @@ class CodedMatrix(nn.Module):
     Layers that share a weight have one of these in common.
 
     Attributes:
-        bits: of a code.
-        zero: what codes are less where there are no ``zeros``.
+        bits: bits of a code.
+        zero: number that is subtracted from codes where there are no ``zeros``.
         packed: (rows, groups, bytes), uint8; of a byte, the lowest bits are the first code.
         scales: (rows, groups, 1), float16, bfloat16 or float32.
         zeros: (rows, groups, 1), uint8, or ``None``.

@@ -38,14 +38,14 @@ class GraphCompiler:
     """Compiles the graphs that AOTAutograd makes of one graph of Dynamo's.
 
     Attributes:
-        device: to compile for.
-        place: where all tensors of a compiled program are.
+        device: the device that is compiled for.
+        place: torch device of all tensors of a compiled program.
         options: how to compile.
-        tell: is given what became of each graph.
-        inputs: how many Dynamo's graph takes.
+        tell: called with the report of each graph.
+        inputs: number of inputs that Dynamo's graph takes.
         captured: the tensors that it was captured with, whose weights are compiled in; empty where
             weights are read at each call.
-        plain: is given the function of a graph that may be called without AOTAutograd.
+        plain: called with the function of a graph that may be called without AOTAutograd.
     """
 
     device: Device
@@ -93,7 +93,7 @@ class GraphCompiler:
         """Cut the graph into parts that compile; what fails is refused, and the graph cut again.
 
         Args:
-            graph: of PyTorch's.
+            graph: graph of PyTorch's operators.
             weights: positions of those of its inputs that are.
             fixed: values of some that are compiled in.
         """
@@ -138,6 +138,7 @@ class GraphCompiler:
             return dict.fromkeys(part.makers, why.partition("\n")[0])
 
     def _call(self, part: Part, fixed: Mapping[fx.Node, torch.Tensor]) -> AnyCall:
+        """The call of a part, some of whose weights may be compiled in."""
         values = {node: fixed[node] for node in part.inputs if node in fixed}
         others = tuple(node for node in part.inputs if node not in values)
         if not values or not others:
@@ -154,6 +155,7 @@ class GraphCompiler:
             return program_call(part, self._model, {})
 
     def _model(self, program: Any, weights: int) -> CompiledModel:
+        """Compile a program with the options of this backend."""
         return compiling.compile(program, self.device, weights=weights, options=self.options)
 
 
@@ -176,6 +178,7 @@ def _boxed(call: BoxedCall) -> BoxedCall:
 
 
 def _report(kind: GraphKind, found: Cut, calls: dict[Part, AnyCall]) -> GraphReport:
+    """The report of a graph that was cut."""
     parts = tuple(CompiledPart(len(part.makers), call.model) for part, call in calls.items())
     eager = tuple(
         EagerOperator(str(node.target), found.eager[node], code_line(node.stack_trace))

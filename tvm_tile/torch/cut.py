@@ -30,9 +30,9 @@ class Part:
     """Makers that are compiled as one program.
 
     Attributes:
-        makers: in program order.
+        makers: makers in program order.
         inputs: the tensors from outside that they, or views that they need, take, weights last.
-        weights: how many of ``inputs`` are weights.
+        weights: number of ``inputs`` that are weights.
         outputs: the tensors that they make and others need.
     """
 
@@ -63,7 +63,7 @@ class Cut:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is to be compiled."""
+        """Parts that are to be compiled."""
         return tuple(one for one in self.order if isinstance(one, Part))
 
 
@@ -77,7 +77,7 @@ def cut(
 
     Args:
         graph: without side effects; its nodes' ``val`` are tensors without data.
-        place: where all tensors of a compiled program are.
+        place: torch device of all tensors of a compiled program.
         refused: nodes that must not be compiled, and why.
         weights: inputs whose memory is mostly that of the call before.
     """
@@ -117,6 +117,7 @@ def _ordered(graph: fx.Graph, whole: Cut, weights: Collection[fx.Node]) -> Cut:
 
 
 def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[GraphStep]:
+    """The makers as steps for the decision which run together."""
     at = {maker: position for position, maker in enumerate(makers)}
     steps: list[GraphStep] = []
     given: set[fx.Node] = set()  # makers that take an input, or what was made of one
@@ -137,6 +138,7 @@ def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[GraphStep]:
 
 
 def _part(makers: tuple[fx.Node, ...], whole: Cut, weights: Collection[fx.Node]) -> Part:
+    """The part of some makers, its inputs with weights last, and its outputs."""
     own = set(makers)
     taken = dict.fromkeys(node for maker in makers for node in _tensors(maker, whole))
     inputs = [node for node in taken if _maker(node) not in own]
@@ -171,6 +173,7 @@ def _users(node: fx.Node, whole: Cut) -> Iterator[fx.Node]:
 
 
 def _results(maker: fx.Node) -> tuple[fx.Node, ...]:
+    """Nodes of a maker's results."""
     items = tuple(user for user in maker.users if is_item(user))
     return items or (maker,)
 
@@ -185,4 +188,5 @@ def _maker(node: fx.Node) -> fx.Node:
 
 
 def _is_maker(node: fx.Node, whole: Cut) -> bool:
+    """Whether a node is run, and no view or item of another one."""
     return node.op not in _NOT_RUN and node not in whole.views and not is_item(node)

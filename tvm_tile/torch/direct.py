@@ -20,7 +20,7 @@ def is_plain(inputs: int) -> bool:
     launches, though nothing of this is to be done.
 
     Args:
-        inputs: how many Dynamo's graph takes.
+        inputs: number of inputs that Dynamo's graph takes.
     """
     context = torch._guards.TracingContext.try_get()
     found = None if context is None else context.fw_metadata

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` with this backend makes of a model."""
+"""Report on a model behind ``torch.compile`` with this backend."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def explain(
 
     Args:
         module: a module or a function.
-        args: of the call, which takes place, with all its effects; so are ``kwargs``.
-        options: those of the backend; see :func:`tvm_tile.torch.tvm_tile`.
+        args: arguments of the call, which takes place, with all its effects; so are ``kwargs``.
+        options: options of the backend; see :func:`tvm_tile.torch.tvm_tile`.
 
     Returns:
         Per graph what was compiled, what PyTorch runs, and why. A graph of gradients is among them

@@ -30,11 +30,11 @@ class FrozenCall:
     update, which PyTorch's schemas do not call writes: the user's word is all that stands for that.
 
     Args:
-        part: of a graph.
-        values: those of its inputs that are compiled in, which are kept alive, so that no other
+        part: the part of a graph that is called.
+        values: values of its inputs that are compiled in, which are kept alive, so that no other
             tensor can come to lie there.
         frozen: the part without these inputs.
-        thawed: makes the part that takes all of them.
+        thawed: function that makes the part that takes all of them.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def freezable(
     """The values of a graph's weights that may be compiled in.
 
     Args:
-        graph: as AOTAutograd made it.
+        graph: graph as AOTAutograd made it.
         weights: positions of the parameters and buffers among its inputs.
         inputs: the tensors that Dynamo's graph was captured with, parameters first.
 
@@ -106,6 +106,7 @@ def freezable(
 
 
 def _is_written(position: int) -> bool:
+    """Whether the graph writes to an input, as far as is known."""
     context = torch._guards.TracingContext.try_get()
     found = None if context is None else context.fw_metadata
     return found is None or found.input_info[position].mutates_data

@@ -1,4 +1,4 @@
-"""What ``torch.compile(..., backend="tvm_tile", options={...})``, or ``mode=``, takes."""
+"""Options and modes of ``torch.compile(..., backend="tvm_tile")``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class BackendOptions:
     """How the backend compiles.
 
     Attributes:
-        device: what to compile for; None for the GPU that a graph's tensors are on.
-        options: as of :func:`tvm_tile.compile`.
+        device: the device that is compiled for; None for the GPU that a graph's tensors are on.
+        options: options as in :func:`tvm_tile.compile`.
         freeze: whether weights are compiled in; see :func:`tvm_tile.torch.tvm_tile`.
     """
 

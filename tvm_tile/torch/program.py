@@ -33,8 +33,8 @@ def program_of(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> Exporte
     row-major are taken and returned in that order: see :mod:`tvm_tile.torch.layout`.
 
     Args:
-        part: of a graph.
-        constants: what its operators take besides, which the program holds.
+        part: the part of a graph that is made a program.
+        constants: constants that its operators take besides, which the program holds.
     """
     graph = fx.Graph()
     held = {graph.placeholder(f"weight_{n.name}"): value for n, value in constants.items()}
@@ -79,6 +79,7 @@ def _as_stored(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _permuted(graph: fx.Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node:
+    """A permutation of a node's axes, added to the graph."""
     made = graph.call_function(_PERMUTE, (node, list(order)))
     made.meta["val"] = node.meta["val"].permute(order)
     return made
@@ -90,6 +91,7 @@ def _exported(
     outputs: list[fx.Node],
     held: Mapping[fx.Node, torch.Tensor],
 ) -> ExportedProgram:
+    """A graph as an exported program."""
     weights = [InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(n.name), n.name) for n in held]
     given = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in inputs]
     signature = ExportGraphSignature(

@@ -43,8 +43,8 @@ def quantize(
     those of all else.
 
     Args:
-        module: with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs is
-            copied, so that weights of codes are not in memory twice.
+        module: module with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs
+            is copied, so that weights of codes are not in memory twice.
         codes: ``"int2"``, ``"int4"`` (the default) or ``"int8"``, or ``"nf4"``: sixteen quantiles
             of the normal distribution (QLoRA, arXiv 2305.14314).
         group: elements of a row of the weight that share a scale; whole bytes of codes; 128 by
@@ -53,16 +53,16 @@ def quantize(
             ``2**(n-1) - 1``, and a scale is the group's largest magnitude divided by the latter; of
             ``"nf4"``, whose table this is for, it is the largest magnitude itself. False: codes are
             ``0`` to ``2**n - 1``, with a zero point of 8 bits for each group, whose range from its
-            smallest to its largest weight, and to 0, is divided into so many steps. Scales have the
-            weight's element type. Each weight is off by at most half a step, where that is a normal
-            number of this type, and by what rounding the scale and the product with it to this type
-            adds.
+            smallest to its largest weight, and to 0, is divided into ``2**n - 1`` steps. Scales
+            have the weight's element type. Each weight is off by at most half a step, if that is a
+            normal number of this type, and by the rounding of the scale and of the product with it
+            to this type.
 
     Returns:
         The copy; of a linear layer itself, one of codes.
 
     Raises:
-        ModelError: it is no module, or has no linear layers.
+        ModelError: the argument is no module, or has no linear layers.
         OptionError: there are no such codes, the group is not of whole bytes, ``"nf4"`` is to have
             zero points, or no linear layer can hold codes.
     """
@@ -86,7 +86,7 @@ def quantize(
 
 
 def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -> dict[int, Any]:
-    """What a copy has in the place of objects, by their identity, wherever it refers to them."""
+    """Objects that a copy refers to in the place of others, by the identity of those."""
     copies: dict[int, Any] = {}
     matrices: dict[int, CodedMatrix] = {}
     for layer in layers:
@@ -98,6 +98,7 @@ def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -
 
 
 def _codebook(codes: str, group: int, symmetric: bool) -> Codebook:
+    """The codebook of this name, after a check of the options."""
     check_flag("symmetric", symmetric)
     names = sorted({name for name, _ in CODEBOOKS})
     if codes not in names:

@@ -1,4 +1,4 @@
-"""What became of the graphs that PyTorch handed over, as data and for people."""
+"""Reports on the graphs that PyTorch handed over, as data and for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_tile.runtime import CompiledModel
 
 
 class GraphKind(Enum):
-    """What PyTorch wants a graph for."""
+    """Purpose for which PyTorch wants a graph."""
 
     INFERENCE = "inference"
     FORWARD = "forward, for training"
@@ -38,7 +38,7 @@ class CompiledPart:
     """Operators that were compiled as one program.
 
     Attributes:
-        operators: how many; views are not counted.
+        operators: number of operators; views are not counted.
         model: the program, whose ``explain()`` tells of its kernels.
     """
 
@@ -48,12 +48,12 @@ class CompiledPart:
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """What became of one graph.
+    """Report of one graph: parts that were compiled, and operators that were not.
 
     Attributes:
-        kind: what PyTorch wants it for.
-        parts: what was compiled.
-        eager: what PyTorch runs.
+        kind: purpose for which PyTorch wants it.
+        parts: parts that were compiled.
+        eager: operators that PyTorch runs, and why.
         note: why the whole graph is as it is; empty where the rest says it all.
     """
 
@@ -72,6 +72,7 @@ class GraphReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
+        """Lines on a graph: parts that were compiled, and operators that PyTorch runs."""
         total = self.compiled_operators + len(self.eager)
         parts = f"{len(self.parts)} part{'s' * (len(self.parts) != 1)}"
         compiled = f"{self.compiled_operators} of {total} operators compiled"
@@ -91,10 +92,10 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What became of a call: one report for each graph that it needed.
+    """Report of a call: one report for each graph that it needed.
 
     Attributes:
-        graphs: in the order in which PyTorch handed them over.
+        graphs: reports of graphs, in the order in which PyTorch handed them over.
     """
 
     graphs: tuple[GraphReport, ...]

@@ -39,7 +39,7 @@ class PerSize:
 
     Args:
         graph_module: the graph.
-        compiled: makes a function of a graph without open sizes.
+        compiled: function that makes a function of a graph without open sizes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PerSize:
         self._lock = threading.Lock()
 
     def __call__(self, args: list[Any]) -> Any:
-        """What the graph returns for arguments of any sizes."""
+        """Results of the graph for arguments of any sizes."""
         key = tuple([_key(args[i]) for i in self._open])
         call = self._calls.get(key)
         if call is None:
@@ -62,6 +62,7 @@ class PerSize:
         return call(args)
 
     def _made(self, args: Sequence[Any]) -> BoxedCall:
+        """The call for sizes that are new: compiled, or in PyTorch."""
         if len(self._calls) >= _MOST_SIZES:
             if len(self._calls) == _MOST_SIZES:
                 LOG.warning("%d sizes are compiled: PyTorch runs all further ones", _MOST_SIZES)
@@ -75,10 +76,12 @@ class PerSize:
 
 
 def _key(arg: Any) -> Any:
+    """Key of an argument: a tensor's shape and strides, or the number itself."""
     return (arg.shape, arg.stride()) if isinstance(arg, torch.Tensor) else arg
 
 
 def _is_settled(value: Any) -> bool:
+    """Whether a value's sizes are numbers."""
     if isinstance(value, torch.Tensor):
         return all(isinstance(extent, int) for extent in (*value.shape, *value.stride()))
     return not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
@@ -117,4 +120,5 @@ def _settled(graph_module: fx.GraphModule, args: Sequence[Any]) -> fx.GraphModul
 
 
 def _of(arguments: Any, values: dict[fx.Node, Any]) -> Any:
+    """Arguments with nodes replaced by their values."""
     return map_aggregate(arguments, lambda a: values[a] if isinstance(a, fx.Node) else a)

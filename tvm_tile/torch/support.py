@@ -24,8 +24,8 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
     """Why PyTorch must run a node; None where it can be compiled.
 
     Args:
-        node: of a graph without side effects, whose nodes' ``val`` are tensors without data.
-        place: where all tensors of a compiled program are.
+        node: node of a graph without side effects, whose nodes' ``val`` are tensors without data.
+        place: torch device of all tensors of a compiled program.
     """
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return f"no operator: {node.op} {node.target}"
@@ -47,6 +47,7 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
 
 
 def _operands(node: fx.Node) -> Iterator[torch.Tensor]:
+    """Tensors that a node reads; raises for those that cannot be compiled."""
     for other in node.all_input_nodes:
         value = other.meta.get("val")
         for item in value if isinstance(value, tuple | list) else (value,):
@@ -83,7 +84,7 @@ def is_item(node: fx.Node) -> bool:
 
 
 def _memory(node: fx.Node) -> list[Any]:
-    """What tells the memories of a node's tensors apart."""
+    """Keys that tell the memories of a node's tensors apart."""
     value = node.meta.get("val")
     values = value if isinstance(value, tuple | list) else (value,)
     tensors = [item for item in values if isinstance(item, torch.Tensor)]

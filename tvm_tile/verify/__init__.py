@@ -1,4 +1,4 @@
-"""Whether what was compiled computes what was meant.
+"""Verification that compiled models compute what they should.
 
 Each different kernel runs on random inputs next to what NumPy makes of the same, unscheduled
 function, its outputs filled with NaN beforehand, so that an element that no thread writes is found.

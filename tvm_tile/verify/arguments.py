@@ -22,11 +22,11 @@ class FunctionInput:
     """A tensor that a function takes, or the value of an open extent.
 
     Attributes:
-        below: integers in it are drawn from 0 to below this, as what it is an index of has so many
-            elements; ``None`` where each that there is may be drawn.
+        below: limit of its integers, which are drawn from 0 to below it, as they are indices of
+            that many elements; ``None`` where any integer of the type may be drawn.
         divides: whether integers are divided by it, so that it is neither 0 nor -1.
-        is_output: whether it is written, and nothing of what it held is used.
-        value: of an open extent; ``None`` of a tensor.
+        is_output: whether it is written, and its former content is not used.
+        value: value of an open extent; ``None`` for a tensor.
     """
 
     name: str
@@ -111,7 +111,7 @@ def integers(
 
     Args:
         dtype: their type.
-        size: how many.
+        size: number of integers.
         rng: the source.
         below: the limit.
         divides: whether they are divisors.
@@ -137,7 +137,7 @@ def moved(array: Array, rng: np.random.Generator) -> Array:
 
 
 def poison(dtype: np.dtype[Any]) -> Any:
-    """What no kernel should leave, nor make."""
+    """Fill of outputs beforehand that no kernel should leave, nor make."""
     if is_float(dtype):
         return np.nan
     return True if dtype.kind == "b" else np.iinfo(dtype).max - 7

@@ -1,4 +1,4 @@
-"""What an unscheduled function computes, in NumPy: block by block, all places of one at once.
+"""Evaluation of unscheduled functions in NumPy: block by block, all places of one at once.
 
 A reference of its own: nothing of TVM's code generation, nor of ours, takes part. Sums are added up
 in float64, or in int64 and wrapped.
@@ -32,10 +32,11 @@ def evaluated(func: tirx.PrimFunc, arguments: Sequence[Argument]) -> list[Array]
 
     Args:
         func: blocks one behind the other.
-        arguments: in the order of its parameters; numbers are values of open extents.
+        arguments: arguments in the order of its parameters; numbers are values of open extents.
 
     Raises:
-        NotEvaluatedError: it has loops written by hand, or a function that is not known here.
+        NotEvaluatedError: the function has loops written by hand, or calls a function that is not
+            known here.
     """
     given = [np.array(argument) for argument in arguments]
     values = _extents(func, arguments)
@@ -87,6 +88,7 @@ def _block_of(statement: Any) -> SBlock:
 
 
 def _is_one(expr: Any) -> bool:
+    """Whether an extent is known to be 1."""
     return isinstance(expr, tirx.IntImm) and int(expr) == 1
 
 
@@ -143,7 +145,7 @@ def _size(expr: Any, sizes: Mapping[Any, int]) -> int:
 
 
 def _execute(statement: Any, scope: Known) -> None:
-    """Run a statement that stores, for all places."""
+    """Run a statement of a block's body in NumPy, for all values of the block's axes at once."""
     if isinstance(statement, tirx.SeqStmt):
         for part in statement:
             _execute(part, scope)
@@ -156,6 +158,7 @@ def _execute(statement: Any, scope: Known) -> None:
 
 
 def _store(scope: Known, store: tirx.BufferStore, values: Array) -> None:
+    """Store values at all places of a block."""
     tensor = scope.tensor(store.buffer)
     own = scope.view(store.buffer, store.indices)
     if own is not None and own.size >= values.size:
@@ -289,4 +292,5 @@ def _step_through(block: SBlock, scope: Known, axes: Sequence[int], parts: Seque
 
 
 def _steps(parts: Sequence[slice]) -> Iterator[tuple[int, ...]]:
+    """Values of several axes within these parts, one combination after the other."""
     return itertools.product(*(range(part.start, part.stop) for part in parts))

@@ -1,4 +1,4 @@
-"""Whether numbers agree, as far as rounding leaves them defined."""
+"""Comparison of numbers, as far as rounding leaves them defined."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SPREADS = 32.0  # how much farther than the references from each other
 
 
 def tolerance(dtype: str, depth: int, sums: str = "float32") -> float:
-    """What rounding may make of a result of about 1.
+    """Difference that rounding may make in a result of about 1.
 
     Args:
-        dtype: of the result.
+        dtype: type of the result.
         depth: products or numbers that are added up for one element.
         sums: the type that they are added in; ``"tf32"`` where float32 operands of products lose
             mantissa.
@@ -48,9 +48,12 @@ def compare(got: Array, wanted: Array, allowed: float, others: Sequence[Array] =
     Args:
         got: the output.
         wanted: the reference, of the same shape.
-        allowed: the largest relative error; see :func:`tolerance`.
-        others: further references, from inputs that are off by roundings. Where they differ from
-            ``wanted``, as at a jump or where sums cancel, so may ``got``.
+        allowed: the largest relative error that counts as right; see :func:`tolerance`.
+        others: further references, computed from inputs that differ by rounding. Where they differ
+            from ``wanted``, as at a jump or where sums cancel, so may ``got``.
+
+    Returns:
+        The largest error, where it is, and whether all elements are within what is allowed.
     """
     if not is_float(wanted.dtype):
         wrong = got != wanted
@@ -91,11 +94,13 @@ def _kind(array: Array) -> Array:
 
 
 def _mean(array: Array, where: Array) -> float:
+    """Mean of the chosen elements, 0 of none."""
     count = int(where.sum())
     return float(np.minimum(array, 1e30)[where].sum() / count) if count else 0.0
 
 
 def _comparison(wrong: Array, error: float, got: Array, wanted: Array) -> Difference:
+    """The difference of two arrays, with the first wrong element as an example."""
     if not wrong.any():
         return Difference(error, 0, wrong.size)
     at = tuple(int(index) for index in np.argwhere(wrong)[0])

@@ -26,12 +26,12 @@ class NotEvaluatedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known where an expression stands.
+    """Values of tensors and variables where an expression stands.
 
     Attributes:
-        tensors: by their buffers.
-        values: of variables. Those of a block have a dimension for each axis of it, of extent 1 but
-            for their own; so have all values of expressions, which NumPy broadcasts.
+        tensors: tensors by their buffers.
+        values: values of variables. Those of a block have a dimension for each axis of it, of
+            extent 1 but for their own; so have all values of expressions, which NumPy broadcasts.
         runs: variables of a block whose values follow one another -> their axis, and their values.
         rank: axes of the block.
     """
@@ -84,6 +84,7 @@ class Known:
         return tuple(np.clip(index, 0, max(0, extent - 1)) for index, extent in pairs)
 
     def _computed(self, expr: Any) -> Array:
+        """Values of an expression, by its kind."""
         if isinstance(expr, tvm.ir.TensorLoad):
             found = self.view(expr.source, expr.indices)
             if found is None:
@@ -106,10 +107,12 @@ class Known:
         raise NotEvaluatedError(f"a {type(expr).__name__} in an expression")
 
     def _chosen(self, parts: Sequence[Any]) -> Array:
+        """One of two values for each element, by a condition."""
         condition, this, other = map(self, parts)
         return np.where(condition, this, other)
 
     def _called(self, call: Any) -> Array:
+        """Values of a call of a function that NumPy has, too."""
         name = str(getattr(call.op, "name", call.op)).rpartition(".")[2]
         dtype = _dtype(call)
         if name == "if_then_else":
@@ -139,6 +142,7 @@ def as_type(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _dtype(expr: Any) -> np.dtype[Any]:
+    """NumPy's type of an expression; raises where it has none."""
     dtype = numpy_dtype(str(expr.ty.dtype))
     if dtype is None:
         raise NotEvaluatedError(f"numbers of type {expr.ty.dtype}")

@@ -46,12 +46,12 @@ class Kernels:
     Attributes:
         fused: the unscheduled functions by name.
         scheduled: the scheduled ones; these may take workspaces as further parameters.
-        in_place: of unscheduled functions, positions of arguments that they read and overwrite.
-        reports: of the scheduled ones.
-        device: that they are for.
-        builder: that has built them, so that nothing is built twice.
+        in_place: positions of the unscheduled functions' arguments that they read and overwrite.
+        reports: reports of the scheduled functions.
+        device: the device that they are made for.
+        builder: builder that has built them, so that nothing is built twice.
         symbols: the model's open extents.
-        places: of the model's inputs, as :func:`places_in` tells them.
+        places: places among the model's inputs, as found by :func:`places_in`.
     """
 
     fused: Mapping[str, tirx.PrimFunc]
@@ -79,10 +79,10 @@ class Kernels:
         return cls(*functions, in_place, reports, device, builder, symbols, places)
 
     def wrong(self, known: dict[Any, VerificationError | None]) -> dict[str, VerificationError]:
-        """What is wrong with each kernel that is.
+        """Error of each wrong kernel, by the kernel's name.
 
         Args:
-            known: what was found before, by the kernels' functions; is added to.
+            known: errors found before, by the kernels' functions; new ones are added.
 
         Raises:
             VerificationError: one is that there is no other schedule for.
@@ -114,7 +114,7 @@ class Kernels:
         compared, then at lesser ones, where those are that it has written.
 
         Args:
-            reports: of the kernels to check; by default all.
+            reports: reports of the kernels to be checked; by default all.
 
         Raises:
             DeviceError: the device is not present.
@@ -169,8 +169,8 @@ class _Case:
     """One function with its parameters and its reference.
 
     Attributes:
-        name: of the function.
-        parameters: of it.
+        name: name of the function.
+        parameters: parameters of the function.
         references: have it.
         is_whole: whether it must write all elements of its outputs.
     """
@@ -222,9 +222,11 @@ class _Case:
         return given, wanted
 
     def _moved(self, given: Sequence[Argument], rng: np.random.Generator) -> list[Argument]:
+        """The arguments, moved by roundings."""
         return [a if isinstance(a, int) else moved(a, rng) for a in given]
 
     def _filled(self, own: FunctionInput, rng: np.random.Generator, *, positive: bool) -> Argument:
+        """An argument: random numbers for an input, a fill for an output."""
         if own.is_output:
             return np.full(own.shape, poison(own.dtype), own.dtype)
         return drawn(own, rng, positive=positive)
@@ -253,12 +255,13 @@ def _run(kernel: Any, arguments: Sequence[Argument], device: Any) -> list[Array]
 
 
 def _is_poison(array: Array) -> Array:
-    """Where nothing was written."""
+    """Elements that were not written."""
     found: Array = np.isnan(array) if is_float(array.dtype) else array == poison(array.dtype)
     return found
 
 
 def _bits(argument: Argument) -> Array:
+    """Bytes of an argument."""
     array = np.asarray(argument)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
@@ -280,10 +283,12 @@ def _depth(func: tirx.PrimFunc) -> int:
 
 
 def _multiplies_in_tf32(device: Device) -> bool:
+    """Whether the device may multiply in TF32."""
     return any(i.in_dtype == "float32" for i in device.matrix_instructions)
 
 
 def _functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    """TensorIR functions of a module, by name."""
     named = ((str(var.name_hint), func) for var, func in mod.functions_items())
     return {name: func for name, func in named if isinstance(func, tirx.PrimFunc)}
 

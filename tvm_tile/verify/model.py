@@ -30,7 +30,8 @@ class Verifier:
     """Verifies the model that it was compiled with.
 
     Attributes:
-        model: gives what was compiled, as the caller gave it; None once nobody else holds it.
+        model: function that gives the compiled model's source, as the caller gave it; None once
+            nobody else holds it.
         kernels: its functions, before and after scheduling.
     """
 
@@ -78,6 +79,7 @@ def _compared(
     inputs: Mapping[str, Array],
     kernels: Sequence[KernelCheck],
 ) -> tuple[OutputCheck, ...]:
+    """Comparison of the model's outputs with its source's."""
     if source.run is None:
         return ()
     wanted = source.run(inputs)
@@ -121,6 +123,7 @@ def _drawn(signatures: Sequence[Signature], places: Mapping[int, int]) -> dict[s
 
 
 def _as_numpy(inputs: Sequence[Any]) -> list[Array]:
+    """Inputs as NumPy arrays."""
     arrays = [np.asarray(value) for value in inputs]
     if any(array.dtype == object for array in arrays):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What unscheduled functions compute: in NumPy, and in TVM's CPU build what that cannot."""
+"""Results of unscheduled functions: in NumPy, or in TVM's CPU build for those that NumPy cannot."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class References:
 
 
 def _built(name: str, func: tirx.PrimFunc) -> Any:
+    """A build of a function for this CPU, its arithmetic kept as written."""
     symbol = f"reference_{name}"
     mod = tvm.IRModule({symbol: exact_on_cpu(func).with_attr("global_symbol", symbol)})
     # Of any CPU, LLVM would convert halves by calls of functions. More optimization takes LLVM

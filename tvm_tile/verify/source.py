@@ -1,4 +1,4 @@
-"""What the model that was compiled computes by itself: in ONNX Runtime, or in PyTorch."""
+"""Results of the model that was compiled, by itself: in ONNX Runtime, or in PyTorch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tvm_tile.verify.compare import Array
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a model came from, as something to call.
+    """Origin of a model, as something to call.
 
     Attributes:
-        name: what computes, or why nothing can.
-        run: from the inputs by name to the outputs in order; None where nothing can.
+        name: name of the computing library, or the reason why nothing can compute it.
+        run: function from the inputs by name to the outputs in order; None where nothing can.
     """
 
     name: str
@@ -33,8 +33,8 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Reference:
     """The source of anything that can be compiled.
 
     Args:
-        model: as in :func:`tvm_tile.compile`; a path is opened again.
-        state: what its state is at the start of a run; a module's own buffers stay as they are.
+        model: model as in :func:`tvm_tile.compile`; a path is opened again.
+        state: state at the start of a run; a module's own buffers stay as they are.
     """
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
     if model is None:
@@ -67,6 +67,7 @@ def _evaluated(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Arr
 
 
 def _in_torch(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Array]) -> list[Array]:
+    """Results of a PyTorch module, with a state if it has one."""
     import torch
 
     with torch.no_grad():
@@ -78,6 +79,7 @@ def _in_torch(module: Any, inputs: Mapping[str, Array], state: Mapping[str, Arra
 
 
 def _as_torch(array: Array) -> Any:
+    """A NumPy array as a tensor of PyTorch."""
     import torch
 
     if array.dtype.name == "bfloat16":
@@ -86,6 +88,7 @@ def _as_torch(array: Array) -> Any:
 
 
 def _as_numpy(tensor: Any) -> Array:
+    """A tensor of PyTorch as a NumPy array."""
     array: Array
     if str(tensor.dtype) in ("torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2"):
         tensor = tensor.float()
@@ -94,6 +97,7 @@ def _as_numpy(tensor: Any) -> Array:
 
 
 def _in_onnxruntime(model: Any, inputs: Mapping[str, Array]) -> list[Array]:
+    """Results of an ONNX model in ONNX Runtime, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""What a function does with the integers that it takes: which are places, which are divisors."""
+"""Uses of a function's integer inputs: as places, as divisors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHIFTS = (tirx.expr.LShift, tirx.expr.RShift)
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What is read of tensors and where it goes, on whichever way.
+    """Reads of tensors, and where the values go, on whichever way.
 
     Attributes:
         made_of: tensor or variable -> the tensors that its values are computed of, itself included.
@@ -70,6 +70,7 @@ class Uses:
         return set().union(*read, *(self.made_of.get(var, ()) for var in nodes_in(expr, tirx.Var)))
 
     def _note(self, made: Any, value: Any) -> None:
+        """Note what a buffer or a variable is made of."""
         self.made_of.setdefault(made, {made}).update(self.sources(value))
         inner = _without_casts(value)
         if isinstance(inner, tvm.ir.TensorLoad):
@@ -88,11 +89,13 @@ class Uses:
 
 
 def _without_casts(expr: Any) -> Any:
+    """An expression without the casts around it."""
     while isinstance(expr, tirx.Cast):
         expr = expr.value
     return expr
 
 
 def _bits(expr: Any) -> int:
+    """Bits of an expression's type."""
     dtype = numpy_dtype(str(expr.ty.dtype))
     return 8 * dtype.itemsize if dtype is not None else 1

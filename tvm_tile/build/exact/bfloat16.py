@@ -40,8 +40,8 @@ def round_bfloat16(function: tirx.PrimFunc, target: Any = None) -> tirx.PrimFunc
     before: ``x + y``   after: ``bfloat16(rounded_to_bfloat16(float32(x) + float32(y)))``
 
     Args:
-        function: whatever its loops.
-        target: what it is built for; a CPU where it is None.
+        function: any function.
+        target: target that it is built for; a CPU where it is None.
     """
     if target is not None and _has_bfloat16(target):
         return function
@@ -66,34 +66,41 @@ def _has_bfloat16(target: Any) -> bool:
 
 
 def _round_arithmetic(node: Any) -> Any:
+    """Arithmetic in float32, rounded to bfloat16."""
     if not _is_half(node):
         return node
     return _rounded(type(node)(*(_wide(operand) for operand in (node.a, node.b))))
 
 
 def _round_cast(cast: Any) -> Any:
+    """A cast to bfloat16, rounded."""
     return _rounded(_wide(cast.value)) if _is_half(cast) and not _is_half(cast.value) else cast
 
 
 def _round_call(call: Any) -> Any:
+    """A call in float32, rounded to bfloat16, unless it is exact."""
     is_exact = is_choice(call) or is_as_written(call) or not isinstance(call.op, tvm.ir.Op)
     return call if is_exact or not _is_half(call) else _rounded(_wide(call))
 
 
 def _round_number(constant: Any) -> Any:
+    """A constant rounded to bfloat16."""
     if not _is_half(constant):
         return constant
     return tirx.FloatImm(constant.ty, float(ml_dtypes.bfloat16(float(constant.value))))
 
 
 def _rounded(value: Any) -> Any:
+    """A float32 value rounded to bfloat16."""
     return tirx.Cast(type_like(_HALF, value), rounded_to_bfloat16(value))
 
 
 def _wide(value: Any) -> Any:
+    """A value as float32."""
     wide = type_like(_WIDE, value)
     return value if str(value.ty.dtype) == wide else tirx.Cast(wide, value)
 
 
 def _is_half(value: Any) -> bool:
+    """Whether a value is of bfloat16."""
     return str(getattr(value.ty, "dtype", "")).partition("x")[0] == _HALF

@@ -105,6 +105,7 @@ def is_float(value: Any) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
+    """Whether a value is a zero."""
     from tvm.tirx import FloatImm
 
     return isinstance(value, FloatImm) and float(value.value) == 0

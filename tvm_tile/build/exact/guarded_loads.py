@@ -33,6 +33,7 @@ class GuardLoads:
 
 
 def _guarded(select: tirx.Select) -> Any:
+    """A choice between values in memory as one that reads only the chosen one."""
     values = (select.true_value, select.false_value)
     if str(select.condition.ty.dtype) != "bool" or not any(map(loads_in, values)):
         return select

@@ -23,8 +23,8 @@ def exact_in_tvm(function: Any, target: Any = None) -> Any:
     Integers wrap only as far as the function says so: see :mod:`tvm_tile.build.exact.integers`.
 
     Args:
-        function: what it says.
-        target: what TVM builds it for; a CPU where it is None.
+        function: PrimFunc whose arithmetic is to be kept.
+        target: target that TVM builds it for; a CPU where it is None.
     """
     import tvm_ffi
     from tvm.tirx import EQ, NE, Max, Min, Not

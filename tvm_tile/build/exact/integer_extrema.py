@@ -23,6 +23,7 @@ def add_behind_extrema(kernel: Any) -> Any:
 
 
 def _moved(node: Any) -> Any:
+    """An extreme of ``x + c`` and a bound as one of ``x``, if the bound less ``c`` fits."""
     from tvm.tirx import Add, IntImm, Sub
 
     value, bound = node.a, node.b

@@ -1,4 +1,4 @@
-"""How arithmetic of integers is written so that it wraps, and what their types hold."""
+"""Arithmetic of integers written so that it wraps, and the ranges of their types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def in_unsigned(node: Any) -> Any:
 
 
 def in_unsigned_on_nvidia(node: Any) -> Any:
-    """What :func:`in_unsigned` makes of a node; negations of 16 bits are put together of bytes.
+    """The form of :func:`in_unsigned` for NVIDIA; negations of 16 bits are put together of bytes.
 
     Of these NVIDIA's assembler (ptxas 13.0) takes the least one's to be 32768 where it is compared:
     ``-x <= x`` was false. Bytes that are put together again it takes for what they are.
@@ -36,7 +36,7 @@ def in_unsigned_on_nvidia(node: Any) -> Any:
 
 
 def _negated(node: Any) -> Any:
-    """What a difference from 0, or a product with -1, negates; None of anything else."""
+    """Operand of a negation, written as ``0 - x`` or ``x * -1``; None for other nodes."""
     if isinstance(node, tirx.Sub):
         return node.b if _is_number(node.a, 0) else None
     if not isinstance(node, tirx.Mul):
@@ -45,6 +45,7 @@ def _negated(node: Any) -> Any:
 
 
 def _is_number(value: Any, number: int) -> bool:
+    """Whether a value is this number."""
     return isinstance(value, tirx.IntImm) and int(value.value) == number
 
 
@@ -60,6 +61,7 @@ def in_longer(node: Any) -> Any:
 
 
 def _in_type(node: Any, wide: str) -> Any:
+    """Integer arithmetic in a wider type, converted back."""
     operands = (node.a,) if isinstance(node, tirx.BitwiseNot) else (node.a, node.b)
     return tirx.Cast(node.ty, type(node)(*(_converted(wide, operand) for operand in operands)))
 
@@ -103,6 +105,7 @@ def _in_halves(node: Any) -> Any:
 
 
 def _dtype(value: Any) -> str:
+    """Element type of a value."""
     return str(value.ty.dtype).partition("x")[0]
 
 

@@ -122,7 +122,7 @@ class _Wrapping:
         return tvm_ffi.structural_map(changed, shown, order="post")
 
     def stored(self, store: Any) -> Any:
-        """What is stored, as :meth:`value`, but for the sum with what the element was before."""
+        """The stored value, as :meth:`value`, but for the sum with the element's former value."""
         value = store.value
         if not isinstance(value, _JOINED) or not is_integer(value) or not _reads(value.a, store):
             return self.value(value)
@@ -130,16 +130,19 @@ class _Wrapping:
         return value if other.same_as(value.b) else type(value)(value.a, other)
 
     def _closed(self, load: Any) -> Any:
+        """A variable that hides a load from range analysis."""
         var = tirx.Var("loaded", load.ty)
         self.loads[var] = load
         return var
 
     def _joined(self, node: Any) -> Any:
+        """Arithmetic of two operands that wraps, if its result may not fit."""
         if not is_integer(node) or self._fits(node):
             return node
         return as_written(self.spell(node))
 
     def _complement(self, node: Any) -> Any:
+        """The complement of a narrow unsigned integer, cut to its width."""
         is_cut = is_integer(node) and is_unsigned(node) and bits_of(node) < _NATIVE
         return as_written(self.spell(node)) if is_cut else node
 
@@ -161,6 +164,7 @@ class _Wrapping:
         return node if is_kept or self._is_unknown_place(node.value) else as_written(node)
 
     def _shifted(self, node: Any) -> Any:
+        """A shift that wraps, for any amount that the operand may have."""
         if not is_integer(node):
             return node
         is_right = isinstance(node, tirx.RShift)
@@ -174,6 +178,7 @@ class _Wrapping:
         return as_written(self.spell(node))
 
     def _divided(self, node: Any) -> Any:
+        """A division that is right for divisors of 0 and -1, if these may occur."""
         if not is_integer(node):
             return node
         least, most = self._range(node.b)
@@ -333,4 +338,5 @@ def _reads(value: Any, store: Any) -> bool:
 
 
 def _stored(store: Any, value: Any) -> Any:
+    """A store of another value in the same place."""
     return tirx.BufferStore(store.buffer, value, store.indices)

@@ -43,11 +43,13 @@ def store_narrow_bindings(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_for_cuda(func: tirx.PrimFunc) -> bool:
+    """Whether a function is compiled for CUDA."""
     target = (func.attrs or {}).get("target")
     return target is not None and target.kind.name == "cuda"
 
 
 def _stored(statements: tirx.SeqStmt) -> Any:
+    """Statements with narrow values kept in memory instead of bound to names."""
     if not any(_binds_narrow(statement) for statement in statements.seq):
         return statements
     result: list[Any] = []
@@ -69,6 +71,7 @@ def _stored(statements: tirx.SeqStmt) -> Any:
 
 
 def _with_loads(statement: Any, loads: Mapping[Any, Any]) -> Any:
+    """A statement with variables replaced by loads."""
     if not loads:
         return statement
     replaced = (tirx.Var, lambda var: loads.get(var, var))
@@ -84,4 +87,5 @@ def _binds_narrow(statement: Any) -> bool:
 
 
 def _is_narrow(value: Any) -> bool:
+    """Whether a value's type is unknown to the target."""
     return str(getattr(value.ty, "dtype", "")).startswith(_NARROW)

@@ -1,4 +1,4 @@
-"""What kernels need so that their numbers come out as the model means them."""
+"""Rewriting of lowered kernels so that their numbers come out as the model means them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def with_bodies(kernel: Any, changes: Any) -> Any:
 
     Args:
         kernel: itself, and the device functions that it calls.
-        changes: as ``tvm_ffi.structural_map`` takes them: (node type, function) pairs, or one.
+        changes: changes as ``tvm_ffi.structural_map`` takes them: (node type, function) pairs, or
+            one.
     """
     import tvm
     import tvm_ffi
@@ -185,6 +186,7 @@ def round_doubled_halves(kernel: Any) -> Any:
 
 
 def _is_two(value: Any) -> bool:
+    """Whether a value is 2 or -2, in whatever type."""
     from tvm.tirx import Broadcast, Cast, FloatImm
 
     while isinstance(value, Broadcast | Cast):

@@ -32,6 +32,7 @@ class TruncateQuotients:
 
 
 def _truncated(body: Any) -> Any:
+    """A body whose divisions in places of elements are in a form that TVM gets right."""
     ranges = sym.Analyzer()
 
     def bind_loop(loop: tirx.For) -> None:

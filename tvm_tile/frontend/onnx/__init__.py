@@ -1,4 +1,10 @@
-"""The ONNX front door: a file or ModelProto becomes Relax operators."""
+"""The ONNX front door: a file or ModelProto becomes Relax operators.
+
+``operators.py`` lists the operators that are converted here, each by a function of a ``Node`` in
+the file of its topic; TVM's importer does the others. ONNX graphs are folded before they become
+Relax: ``codes.py`` says which weights must stay codes then, and ``unrolling.py`` writes out loops
+of a known count.
+"""
 
 from __future__ import annotations
 

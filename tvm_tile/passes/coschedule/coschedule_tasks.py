@@ -42,9 +42,9 @@ class Variant:
     """One schedule of a function that is one kernel.
 
     Attributes:
-        scheduled: what the rule wrote, memory between its kernels lifted.
+        scheduled: schedule that the rule wrote, memory between its kernels lifted.
         seconds: predicted amid a model, launch included.
-        registers: of a thread; ``None`` where not known.
+        registers: registers of a thread; ``None`` where not known.
         is_for_loops: whether it was made to be rTasks, if its rule's kernels are usually none.
     """
 
@@ -56,14 +56,15 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What co-scheduling needs to know about a function.
+    """Facts about a function that co-scheduling needs.
 
     Attributes:
         variants: ranked; the first is the one that is launched where it stays apart, if that is
             one kernel. None, where its time is not known.
         flops: floating-point operations.
         traffic: bytes that it reads and writes.
-        slices: of each output, which contiguous part of which argument it is, where it only copies.
+        slices: for each output, the contiguous part of an argument that it is, where it only
+            copies.
         seconds: predicted amid a model, of what is launched where it stays apart.
     """
 
@@ -83,11 +84,11 @@ class Coscheduled:
     """A group of kernels that became one.
 
     Attributes:
-        name: of the function.
-        operators: what was planned.
-        plan: for them.
+        name: name of the function.
+        operators: the operators that were planned.
+        plan: their plan.
         apart_seconds: predicted, as launches of their own.
-        program: of loops, branches and calls that they are in; None of a straight line.
+        program: program of loops, branches and calls that they are in; None for a straight line.
     """
 
     name: str
@@ -102,7 +103,7 @@ class Apart:
     """A call that stays a launch of its own.
 
     Attributes:
-        function: that it calls.
+        function: function that it calls.
         reason: why.
     """
 
@@ -136,13 +137,13 @@ class CoscheduleTasks:
     the kernel: memory planning gives it a place like any other tensor.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         facts: about the functions of the module; by default what ScheduleTiles has left in their
             attributes, with registers unknown. Workspaces must be lifted (LiftWorkspaces).
-        record: is given each persistent kernel.
+        record: called with each persistent kernel.
         refused: name of a persistent kernel that must not be -> why (it did not build, say); its
             functions stay apart.
-        left: is given each call that stays apart.
+        left: called with each call that stays apart.
     """
 
     device: Device
@@ -235,7 +236,7 @@ class TaskFunctions:
 
     Args:
         facts: about the functions.
-        device: that they are for.
+        device: the device that they are made for.
         are_amid_flow: whether they are to be parts of kernels with loops and branches.
     """
 
@@ -276,10 +277,12 @@ class TaskFunctions:
         return sizes if facts is not None and sum(sizes) <= facts.traffic else ()
 
     def _is_known(self, variant: Variant) -> bool:
+        """Whether a schedule's kernel can be rTasks, of types that were measured so."""
         is_task = variant.is_for_loops or variant.scheduled.rule.is_task
         return is_task and has_known_types(variant.scheduled, self._device)
 
     def _find(self, node: TaskNode) -> tuple[tuple[Lowering, ...], tuple[RKernel, ...], float]:
+        """Ways to run a node's kernel, their choices, and its seconds as a launch of its own."""
         facts = self._facts(node.function)
         variants = tuple(filter(self._is_known, facts.variants)) if facts else ()
         if facts is None or not variants:
@@ -302,7 +305,7 @@ def _ways(
         facts: about its function.
         weights: bytes of the constants that the function reads.
         is_amid_flow: whether it is to be part of a kernel with loops and branches.
-        device: that it is for.
+        device: the device that it is made for.
     """
     scheduled = variant.scheduled
     way = Lowering(device, scheduled.func, tuple(range(len(scheduled.func.params))))

@@ -1,4 +1,4 @@
-"""What co-scheduling asks about the functions of a module that has been scheduled."""
+"""Facts about the functions of a scheduled module, for co-scheduling."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class KernelFacts:
     """Facts about each function, found when they are first asked for.
 
     Args:
-        device: that the module is scheduled for.
+        device: the device that the module is scheduled for.
         fused: the module before it was scheduled.
         scheduled: the module, with workspaces lifted.
-        reports: of its kernels.
+        reports: reports of its kernels.
         registers: name of a function -> registers of a thread, of each of its kernels, where they
             are known.
         in_loops: whether kernels are looked for that are slower than the best, where that one
@@ -67,6 +67,7 @@ class KernelFacts:
         return self._known[name]
 
     def _find(self, name: str) -> Facts | None:
+        """Facts about a function; ``None`` where its loops are not known."""
         report = self._reports.get(name)
         original = self._fused[given_name(name, report.rank)] if report else None
         graph = None if original is None or find_obstacle(original) else extract(original)
@@ -80,6 +81,7 @@ class KernelFacts:
     def _variants(
         self, name: str, original: tirx.PrimFunc, graph: TileGraph
     ) -> tuple[Variant, ...]:
+        """Schedules of a function that are one kernel, with the registers of each."""
         report, registers = self._reports[name], self._registers.get(name, ())
         rule = rule_named(report.rule)
         # Of what no rule of ours wrote, the time is not known.
@@ -130,6 +132,7 @@ class KernelFacts:
 
 
 def _slices(func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:
+    """For each output, the contiguous part of an input that it is, where it only copies."""
     numbered = with_numbered_params(func)
     graph = extract(numbered)
     assert graph is not None  # only names differ

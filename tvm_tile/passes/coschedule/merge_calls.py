@@ -32,11 +32,11 @@ class MergedCalls:
     """A group of calls as one call.
 
     Attributes:
-        name: of the function.
+        name: name of the function.
         func: itself.
-        nodes: which of the block's nodes it stands for.
+        nodes: numbers of the block's nodes that it stands for.
         given: values that it reads.
-        constants: what it reads besides.
+        constants: constants that it reads besides.
         outputs: values that it makes for others.
         kinds: types of what it writes: these values and its workspace.
     """
@@ -61,16 +61,16 @@ def merge(
     """The persistent kernel of a group that has a plan.
 
     Args:
-        name: for it.
-        graph: of the block.
+        name: name of the kernel.
+        graph: graph of the block.
         group: numbers of nodes.
         operators: the nodes as they were planned.
-        ways: to run a function, one a choice.
-        counters: that it uses.
+        ways: function that gives the ways to run a function, one a choice.
+        counters: counters that it uses.
 
     Raises:
         PlanError: two values that are needed at once lie in one place.
-        BuildError: it has too many tensors, or a kernel that cannot be part of another.
+        BuildError: the group has too many tensors, or a kernel that cannot be part of another.
     """
     plan = group.plan
     assert plan is not None
@@ -116,7 +116,7 @@ def check_count(tensors: int) -> None:
     """Check that a persistent kernel has no more tensors than it can be given.
 
     Raises:
-        BuildError: it has.
+        BuildError: the kernel has more.
     """
     if tensors > _MOST_TENSORS:
         raise BuildError(
@@ -170,8 +170,8 @@ class Constants:
     """The constants that a kernel reads, each memory once.
 
     Attributes:
-        tensors: that the kernel is given: the small ones as one, then the large ones.
-        parameters: of each.
+        tensors: tensors that the kernel is given: the small ones as one, then the large ones.
+        parameters: parameter of the kernel for each of these tensors.
         places: identity of a constant -> which of these tensors, and bytes from its start.
     """
 

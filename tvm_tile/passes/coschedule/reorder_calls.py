@@ -41,7 +41,7 @@ class _Piece:
     Attributes:
         content: a group, a node, or a view.
         needs: variables that must be bound before.
-        position: in the program, of its first binding.
+        position: position in the program of its first binding.
     """
 
     content: MergedCalls | TaskNode | View
@@ -60,7 +60,7 @@ def reordered(
 
     What is ready is written in the program's order, so that only that moves which has to. A view
     that only members of groups read is left out: they know where it is. All groups count in one
-    tensor of so many counters, which is set to zero once.
+    tensor of ``counters`` counters, which is set to zero once.
     """
     return _BlockWriter(block, graph, merged, counters, mod).written()
 
@@ -116,6 +116,7 @@ class _BlockWriter:
         return relax.DataflowBlock(self._bindings)
 
     def _units(self) -> list[_Piece]:
+        """Pieces of the new block: groups, and the calls and views outside of them."""
         units = []
         used: set[Any] = set()
         for number, node in enumerate(self._graph.nodes):
@@ -149,6 +150,7 @@ class _BlockWriter:
         return [*(node.binding.var for node in nodes), *held]
 
     def _write(self, content: MergedCalls | TaskNode | View) -> None:
+        """Write a group, a call or a view."""
         if isinstance(content, MergedCalls):
             self._write_group(content)
         elif isinstance(content, View):
@@ -175,6 +177,7 @@ class _BlockWriter:
             self._bindings.append(view.binding)
 
     def _write_group(self, group: MergedCalls) -> None:
+        """Write the call of a group's kernel, and its results as the former values."""
         function = tvm.ir.GlobalVar(group.name)
         relax.expr._update_type(function, group.func.ty)
         self._mod[function] = group.func
@@ -209,9 +212,11 @@ class _BlockWriter:
         return self._counters
 
     def _item(self, group: MergedCalls, value: int) -> Any:
+        """A result of a group's call."""
         return relax.TupleGetItem(self._results[group.name], group.outputs.index(value))
 
     def _bind(self, var: Any, value: Any) -> None:
+        """Bind a variable to a value in the new block."""
         self._bindings.append(relax.VarBinding(var, self._builder.normalize(value)))
 
 

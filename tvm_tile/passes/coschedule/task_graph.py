@@ -23,7 +23,7 @@ _ALIGNMENT = 16  # bytes: kernels load and store vectors of so many
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a tensor lies: in which memory, and how far from its start.
+    """Place of a tensor: its memory, and the distance from the memory's start.
 
     Attributes:
         value: the number of the memory that it is in.
@@ -41,7 +41,7 @@ class TaskNode:
     Attributes:
         binding: itself.
         function: name of the PrimFunc it calls; empty for anything else.
-        arguments: what that is given: a place, or a constant.
+        arguments: arguments of the kernel: each a place, or a constant.
         reads: numbers of the values that it reads.
         outputs: numbers of the values that it makes.
         changes: numbers of the values, among those that it reads, that it changes in place.
@@ -74,8 +74,8 @@ class TaskGraph:
     """The kernels of a dataflow block, and the values between them.
 
     Attributes:
-        nodes: in program order.
-        views: in program order.
+        nodes: nodes in program order.
+        views: views in program order.
         given: numbers of the values from outside -> the expression.
         kinds: the type of each value.
         used_later: values that are used behind the block.
@@ -99,7 +99,7 @@ def read_block(block: relax.DataflowBlock, slices: Slices) -> TaskGraph:
     """The graph of a block.
 
     Args:
-        block: whose calls are ``call_tir``, where they are kernels.
+        block: block whose calls of kernels are ``call_tir``.
         slices: about the functions that it calls.
     """
     return BindingReader(slices).read(block)
@@ -112,8 +112,8 @@ class BindingReader:
         slices: about the functions that are called.
 
     Attributes:
-        nodes: in program order.
-        places: of each variable, where its fields are.
+        nodes: nodes in program order.
+        places: places of each variable's fields.
         given: numbers of the values from outside -> the expression.
         kinds: the type of each value.
     """
@@ -166,6 +166,7 @@ class BindingReader:
         self.nodes.append(TaskNode(binding, "", (), reads, self.make(binding.var)))
 
     def _kernel(self, binding: Any) -> None:
+        """Read a kernel's call; one that only copies contiguous parts is a view."""
         name, arguments, reads = self._called(binding.value)
         parts = self._slices(name)
         moved = [None if part is None else _part(arguments[part[0]], part[1]) for part in parts]
@@ -199,7 +200,7 @@ class BindingReader:
         return str(call.args[0].name_hint), arguments, reads
 
     def given_to_kernel(self, field: Any) -> Location | GenericConst:
-        """What a kernel is given: where a tensor lies, or a constant."""
+        """Argument of a kernel: the place of a tensor, or a constant."""
         return field if isinstance(field, GenericConst) else self.of(field)[0]
 
     def make(self, var: Any) -> tuple[int, ...]:
@@ -212,7 +213,7 @@ class BindingReader:
         return made
 
     def of(self, expr: Any) -> tuple[Location, ...]:
-        """Where the tensors of an expression are; what nobody has made is given from outside.
+        """Places of an expression's tensors; tensors that nobody has made are given from outside.
 
         A tuple from outside is one value: where its fields are is not known.
         """
@@ -228,22 +229,26 @@ class BindingReader:
         return known[expr]
 
     def _values(self, variables: Sequence[Any]) -> tuple[int, ...]:
+        """Numbers of the tensors of several variables."""
         return tuple(dict.fromkeys(p.value for v in variables for p in self.of(v)))
 
 
 def _part(argument: Any, offset: int) -> Location | None:
+    """A part of an argument, if it begins where kernels may load vectors."""
     if not isinstance(argument, Location) or (argument.offset + offset) % _ALIGNMENT:
         return None
     return Location(argument.value, argument.offset + offset)
 
 
 def _is_kernel(value: Any) -> bool:
+    """Whether a value is a call of a kernel on variables and constants."""
     if not is_call_tir(value) or len(value.args) != 2:
         return False
     return all(isinstance(field, GenericConst | relax.Var) for field in value.args[1].fields)
 
 
 def _is_reshape(value: Any) -> bool:
+    """Whether a value is a reshape of a variable."""
     is_call = isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.reshape")
     return is_call and isinstance(value.args[0], relax.Var)
 
@@ -254,9 +259,9 @@ def contiguous_parts(
     """For each output of a function that only copies, the contiguous part of an input that it is.
 
     Args:
-        graph: of the function.
+        graph: graph of the function.
         inputs: names of the parameters that it reads.
-        outputs: of those that it writes.
+        outputs: names of the parameters that it writes.
 
     Returns:
         Of each output, the position among ``inputs`` and bytes from its start; ``None`` where it is
@@ -271,6 +276,7 @@ def contiguous_parts(
 def _copied_part(
     operator: Operator, parts: Mapping[str, tuple[int, int] | None]
 ) -> tuple[int, int] | None:
+    """The contiguous part of an input that an operator copies; ``None`` where it does not."""
     if not operator.is_copy or operator.reduce_axes:
         return None
     (read,), write = operator.reads, operator.write
@@ -286,6 +292,7 @@ def _copied_part(
 
 
 def _walks_forward(access: Access) -> bool:
+    """Whether an access goes forward along all axes."""
     terms = [term for index in access.indices for term in index.terms]
     return access.is_exact and all(coefficient > 0 for _, coefficient in terms)
 

@@ -57,14 +57,14 @@ class LoopsInKernels:
     that is predicted to take less time.
 
     Args:
-        device: that the kernels are for.
+        device: the device that the kernels are made for.
         facts: about the functions of the module, copies for loops among them
             (:func:`copies_for_loops`).
         always: whether what can be a kernel is one; else where the model predicts less time.
-        record: is given each persistent kernel.
+        record: called with each persistent kernel.
         refused: name of a persistent kernel that must not be -> why.
-        left: is given each that stays on the host.
-        bounds: where kernels give up.
+        left: called with each loop or branch that stays on the host.
+        bounds: bounds at which kernels give up.
     """
 
     device: Device
@@ -109,10 +109,12 @@ def copies_for_loops(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _fields(kind: Any) -> Sequence[Any]:
+    """Types of a tuple's fields, or the one type."""
     return kind.fields if isinstance(kind, relax.TupleType) else [kind]
 
 
 def _add_copy(copies: tvm.IRModule, kind: Any) -> None:
+    """Add a function that copies tensors of a type, if its shape is known."""
     if isinstance(kind, relax.TensorType) and is_static(kind):
         copying(copies, kind, 1, _COPY)
 
@@ -155,6 +157,7 @@ class _Placing:
         return mod
 
     def _placed(self, func: relax.Function) -> relax.Function:
+        """A function some of whose control flow is in kernels."""
         is_within = any(func.same_as(other) for other in self._within)
         if is_within or not isinstance(func.body, relax.SeqExpr):
             return func
@@ -183,6 +186,7 @@ class _Placing:
         return isinstance(value, relax.If) or (is_call and value.op in self._recursive)
 
     def _flow(self, line: Bindings, run: FlowRun) -> FlowProgram:
+        """The program of a run of bindings."""
         values = {binding.var: binding.value for binding in line.bindings[: run.first]}
 
         def is_fresh(value: Any) -> bool:
@@ -213,6 +217,7 @@ class _Placing:
         return own
 
     def _leave(self, name: str, reason: str) -> None:
+        """Note why a loop or branch stays on the host."""
         self._left.append((self._function, Apart(name, reason)))
 
     def _is_fresh(self, argument: Any, values: Mapping[Any, Any]) -> bool:
@@ -228,6 +233,7 @@ class _Placing:
         return all(is_allocation(one) or isinstance(one, relax.Tuple) for one in made)
 
     def _copy_of(self, kind: Any) -> str:
+        """Name of the function that copies tensors of a type."""
         return str(copying(tvm.IRModule(), kind, 1, _COPY).name_hint)
 
     def _called(self, name: str, variables: Sequence[Any], planned: PlannedFlow) -> list[Any]:
@@ -254,7 +260,7 @@ class _Placing:
 
 
 def _bound(variables: Sequence[Any], tensors: Mapping[int, Any]) -> list[tuple[Any, Any]]:
-    """What each variable is, of tensors that are numbered through all of them."""
+    """Values of variables, whose tensors are numbered through all of them."""
     pairs: list[tuple[Any, Any]] = []
     count = 0
     for variable in variables:

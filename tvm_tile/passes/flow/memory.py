@@ -21,9 +21,9 @@ class FlowMemories:
 
     Attributes:
         kinds: the type of each.
-        own: those that each call of a function has of its own: the frame of the call that runs.
-        deeper: those that are such memories of the next call within, in the caller's eyes, and
-            which these are in the callee's.
+        own: memories that each call of a function has of its own: the frame of the call that runs.
+        deeper: number, in the callee, of each memory of the next call's frame, by the number that
+            the caller has for it.
     """
 
     kinds: Mapping[int, Any]
@@ -37,13 +37,14 @@ class FlowMemories:
     def placed(
         self, known: Mapping[int, tuple[int, int]], workspace: int, depth: int
     ) -> PlacedMemories:
-        """Where all lie.
+        """Places of all memories.
 
         Args:
-            known: of those that are tensors of the kernel's, as (tensor, bytes from its start).
+            known: places of memories that are tensors of the kernel, as (tensor, bytes from its
+                start).
             workspace: the tensor that all others lie in; the two numbers behind it are those of
                 the frame of the call that runs and of the next one within.
-            depth: how many frames there are.
+            depth: number of frames.
         """
         places = dict(known)
         end, size = 0, 0
@@ -63,12 +64,12 @@ class FlowMemories:
 
 @dataclass(frozen=True, slots=True)
 class PlacedMemories:
-    """Where memories lie.
+    """Places of memories in tensors and in the workspace.
 
     Attributes:
-        places: of each, as (tensor, bytes from its start).
-        size: of the workspace, in bytes.
-        frames: that are in it; None where there are none.
+        places: place of each memory, as (tensor, bytes from its start).
+        size: size of the workspace, in bytes.
+        frames: frames in the workspace; None where there are none.
     """
 
     places: Mapping[int, tuple[int, int]]
@@ -80,7 +81,7 @@ class NewMemories:
     """Memories that are made one after the other.
 
     Attributes:
-        unwritten: those of any content.
+        unwritten: memories of any content.
         in_call: whether they are made for the function that is being written.
     """
 
@@ -95,7 +96,7 @@ class NewMemories:
         """A memory for a type.
 
         Raises:
-            UnfitFlowError: it is none of a tensor of known shape.
+            UnfitFlowError: the type is none of a tensor of known shape.
         """
         if not isinstance(kind, relax.TensorType) or not is_static(kind):
             raise UnfitFlowError("it has what is no tensor of known shape")
@@ -114,7 +115,7 @@ class NewMemories:
         return memory in self._own or memory in self._deeper
 
     def deeper(self, memory: int) -> int:
-        """What a callee calls ``memory``, in its caller's eyes."""
+        """Memory that a callee knows as ``memory``, by its caller's number."""
         for number, home in self._deeper.items():
             if home == memory:
                 return number

@@ -33,7 +33,7 @@ class MergedFlow:
 
     Attributes:
         func: itself.
-        constants: what it is given behind the tensors from outside; counters are last.
+        constants: constants that it is given behind the tensors from outside; counters are last.
         kinds: types of what it writes: the results, the word that says why it ended, of a program
             that may stop, and its workspace.
     """
@@ -49,12 +49,13 @@ def merge_flow(
     """The persistent kernel of control flow.
 
     Args:
-        name: for it.
+        name: name of the kernel.
         planned: itself.
-        ways: to run a function, one a choice.
+        ways: function that gives the ways to run a function, one a choice.
 
     Raises:
-        BuildError: it has too many tensors, or a kernel that cannot be part of another.
+        BuildError: the control flow has too many tensors, or a kernel that cannot be part of
+            another.
     """
     flow = planned.flow
     constants = Constants.of(a for node in flow.nodes for a in node.arguments)

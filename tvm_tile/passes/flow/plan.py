@@ -23,9 +23,9 @@ class PlannedFlow:
 
     Attributes:
         flow: itself, its rOperators in the plan's order.
-        operators: of the plan.
-        plan: for them; its seconds are those of a run, of as many iterations as are planned where
-            nobody knows how many there are.
+        operators: operators of the plan.
+        plan: plan of the operators; its seconds are those of a run, of as many iterations as are
+            planned where nobody knows how many there are.
         apart_seconds: predicted, of the same on the host.
     """
 
@@ -90,7 +90,7 @@ def _seconds_apart(
 def _line(
     flow: FlowProgram, numbers: tuple[int, ...], functions: TaskFunctions
 ) -> tuple[ROperator, ...]:
-    """What is planned: in a straight line, each memory a new value when it is written.
+    """The straight line that is planned: each memory is a new value when it is written.
 
     Raises:
         UnfitFlowError: a kernel cannot be part of a persistent one.

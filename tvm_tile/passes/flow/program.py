@@ -68,13 +68,13 @@ class FlowProgram:
 
     Attributes:
         nodes: its rOperators; what they read and write are numbers of memories.
-        program: of them.
-        memories: that there are.
-        given: by memory, what it holds when the kernel begins.
-        results: by number of the result, the memory that holds its elements; of those that are
-            computed.
-        same: by number of the result, what from outside has its elements; of the others.
-        conditions: of each decision, where its condition lies.
+        program: program of the bindings.
+        memories: memories of the program.
+        given: value that a memory holds when the kernel begins, by memory.
+        results: memory that holds a result's elements, by number of the result; for results that
+            are computed.
+        same: value from outside that has a result's elements, by number; for the others.
+        conditions: place of each decision's condition.
     """
 
     nodes: tuple[TaskNode, ...]
@@ -103,13 +103,13 @@ def flow_program(
     """The program of some loops, branches and kernels.
 
     Args:
-        mod: has the functions, scheduled.
-        bindings: in a row, of calls of loops, of Ifs and of what is between them.
+        mod: module that has the functions, scheduled.
+        bindings: bindings in a row, of calls of loops, of Ifs and of kernels between them.
         wanted: variables among theirs; their tensors are the results.
-        is_fresh: whether nobody reads what a tensor from outside holds.
+        is_fresh: function that tells whether nobody reads what a tensor from outside holds.
         slices: about the functions that kernels are.
-        copy_of: names functions that copy.
-        bounds: where the kernel gives up.
+        copy_of: function that names the functions that copy.
+        bounds: bounds at which the kernel gives up.
 
     Raises:
         UnfitFlowError: they hold what no persistent kernel can run.

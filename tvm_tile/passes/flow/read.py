@@ -69,9 +69,9 @@ class Flow:
     """A function, or a side of a branch.
 
     Attributes:
-        actions: in their order.
+        actions: actions in their order.
         parameters: numbers of the values that it is given; a side knows those around it.
-        results: where what it returns lies.
+        results: places of the returned values.
         result_kinds: the type of each of these.
         kinds: the type of each value.
     """
@@ -91,7 +91,7 @@ def read_flow(func: relax.Function, slices: Slices) -> Flow:
         slices: about the functions that it calls.
 
     Raises:
-        UnfitFlowError: it has something that is neither.
+        UnfitFlowError: the function has anything else.
     """
     reader = _FlowReader(slices)
     return reader.flow(func.body, tuple(reader.parameter(param) for param in func.params))
@@ -103,12 +103,12 @@ def read_run(
     """Bindings of a function, and by value what they are given from outside.
 
     Args:
-        bindings: in their order.
+        bindings: bindings in their order.
         wanted: variables that they bind; their tensors are the results.
         slices: about the functions that they call.
 
     Raises:
-        UnfitFlowError: as of :func:`read_flow`.
+        UnfitFlowError: one of the bindings is neither a kernel nor control flow.
     """
     reader = _FlowReader(slices)
     read = relax.SeqExpr([relax.BindingBlock(list(bindings))], relax.Tuple(list(wanted)))
@@ -142,6 +142,7 @@ class _FlowReader(BindingReader):
         return Flow(made, parameters, self._sources(body), tuple(_kinds(body.ty)), self.kinds)
 
     def _act(self, binding: Any) -> None:
+        """Read a binding as an action: a branch, a call, or a kernel."""
         var, value = binding.var, binding.value
         if isinstance(value, relax.Var | relax.Tuple):
             self._name(var, self._sources(value))
@@ -175,6 +176,7 @@ class _FlowReader(BindingReader):
         return source
 
     def _kernel_or_view(self, binding: Any) -> None:
+        """Read a binding as a kernel or a view; raises where it is neither."""
         known = len(self.nodes)
         self.bind(binding)
         for node in self.nodes[known:]:
@@ -184,6 +186,7 @@ class _FlowReader(BindingReader):
             self._actions.append(node)
 
     def _argument(self, argument: Any) -> Source | int:
+        """Where an argument lies, or the number that it is."""
         number = whole_number(argument)
         if number is not None:
             return number
@@ -193,7 +196,7 @@ class _FlowReader(BindingReader):
         return sources[0]
 
     def _sources(self, value: Any) -> tuple[Source, ...]:
-        """Where the tensors of a value are."""
+        """Places of a value's tensors."""
         if isinstance(value, relax.Tuple):
             return tuple(source for field in value.fields for source in self._sources(field))
         if isinstance(value, GenericConst):

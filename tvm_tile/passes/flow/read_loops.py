@@ -19,10 +19,10 @@ class LoopForm:
         is_counted: whether its first argument says how many iterations are left, and not, as a
             tensor, whether there is one.
         body: the function of an iteration.
-        given: of each parameter of the body, which parameter of the loop it is given.
-        carried: of each parameter of the loop that changes, which result of the body is next; the
-            first is whether it goes on, where it is not counted.
-        results: of each result of the loop, which of its parameters it is when the loop ends.
+        given: for each parameter of the body, the parameter of the loop that it is given.
+        carried: for each parameter of the loop that changes, the result of the body that is next;
+            the first is whether it goes on, where it is not counted.
+        results: for each result of the loop, the parameter that it is when the loop ends.
         most: iterations at most, if that is known.
     """
 
@@ -107,6 +107,7 @@ def _read_turn(
 
 
 def _place(params: Any, value: Any) -> int | None:
+    """Position of a value among parameters; ``None`` where it is none of them."""
     return next((n for n, param in enumerate(params) if value.same_as(param)), None)
 
 

@@ -44,7 +44,7 @@ class RecursiveFunction:
     Attributes:
         number: its own.
         variable: its name in the module.
-        arguments: of the first call; those that are fixed are every call's.
+        arguments: arguments of the first call; those that are fixed are every call's.
         parameters: memories of those that are not, by their positions.
         results: memories of what it makes.
     """
@@ -66,8 +66,10 @@ class RecursiveFunction:
     def copied(
         self, targets: Mapping[int, int], brief: Set[int], memories: NewMemories
     ) -> dict[int, int]:
-        """Where a caller copies results: to ``targets``, or to new memories; but for those that are
-        ``brief``, if they have no target."""
+        """Memories to which a caller copies results: their ``targets``, or new ones.
+
+        Results that are ``brief`` and have no target are not copied.
+        """
         news = {n: m for n, m in enumerate(self.results) if n not in targets and n not in brief}
         return {**targets, **{n: memories.new(memories.kind(m)) for n, m in news.items()}}
 
@@ -80,8 +82,8 @@ class Recursion:
     """The functions of a program that call themselves.
 
     Args:
-        mod: has them.
-        moving: by name of a function: the parameters that are not fixed, as far as is known.
+        mod: module that has the functions.
+        moving: parameters that are not fixed, as far as is known, by name of a function.
     """
 
     def __init__(self, mod: tvm.IRModule, moving: Mapping[str, frozenset[int]]) -> None:
@@ -145,10 +147,10 @@ class Recursion:
         """The function, whose items have been written.
 
         Args:
-            called: which one.
+            called: name of the function.
             items: its own.
             changes: memories that it changes in place.
-            memories: those of whatever follows.
+            memories: memories of whatever follows.
 
         Raises:
             MovesError: one of them is an argument, of which each call needs a copy.
@@ -165,7 +167,7 @@ class Recursion:
         """Check that a call hands on what is fixed.
 
         Raises:
-            MovesError: it does not.
+            MovesError: the call hands on something else.
         """
         pairs = zip(_all_keys(arguments), _all_keys(called.arguments), strict=True)
         changed = {n for n, (own, first) in enumerate(pairs) if own != first}
@@ -177,7 +179,7 @@ class Recursion:
         loop for all calls together.
 
         Raises:
-            UnfitFlowError: it does.
+            UnfitFlowError: an iteration calls one.
         """
         if self._open and any(map(has_call, items)):
             raise UnfitFlowError("a function calls itself in a loop")
@@ -187,6 +189,7 @@ class Recursion:
         return tuple(items for _, items in sorted(self._items.items()))
 
     def _moving_of(self, function: Any) -> frozenset[int]:
+        """Parameters of a function that are known not to be fixed."""
         return self._moving.get(str(function.name_hint), frozenset())
 
 
@@ -194,8 +197,8 @@ def read_before_calls(flow: Flow, call: Called) -> frozenset[int]:
     """The results of a call, by their numbers, that nobody reads once something else is called.
 
     Args:
-        flow: that has it.
-        call: of whose frame they are to be read.
+        flow: flow that has the call.
+        call: call from whose frame they are to be read.
     """
     behind = flow.actions[flow.actions.index(call) + 1 :]
     numbers = (n for n, action in enumerate(behind) if isinstance(action, Called | Chosen))
@@ -224,10 +227,12 @@ def _read(action: Action) -> set[int]:
 
 
 def _is_own(argument: Source | int, memories: NewMemories) -> bool:
+    """Whether an argument lies in a memory that each call has of its own."""
     return isinstance(argument, Location) and memories.is_own(argument.value)
 
 
 def _all_keys(arguments: Sequence[Source | int]) -> tuple[Hashable, ...]:
+    """Keys of all arguments."""
     return _keys(arguments, ())
 
 

@@ -20,9 +20,9 @@ class Bindings:
     """The bindings of a function.
 
     Attributes:
-        bindings: in their order.
-        last_uses: by variable, the position of the last binding that uses it, or the number of
-            bindings where the function returns it.
+        bindings: bindings in their order.
+        last_uses: position of the last binding that uses a variable, or the number of bindings
+            where the function returns it.
     """
 
     bindings: tuple[Any, ...]
@@ -95,9 +95,9 @@ class RunPlans:
 
     Attributes:
         line: the function's bindings.
-        read: the program of a run.
+        read: function that gives the program of a run.
         functions: about the kernels.
-        device: that they are for.
+        device: the device that they are made for.
         always: whether control flow that can be in a kernel is, even if the host is faster.
     """
 
@@ -123,7 +123,7 @@ class RunPlans:
         """The plan of a run.
 
         Raises:
-            UnfitFlowError: it cannot be a kernel.
+            UnfitFlowError: the run cannot be a kernel.
         """
         if run not in self._known:
             try:
@@ -159,10 +159,12 @@ class RunPlans:
         return total + sum(self._apart(number) for number in outside)
 
     def _apart(self, number: int) -> float:
+        """Seconds of a binding's kernels as launches of their own."""
         nodes = self._flow(FlowRun(number, number + 1)).nodes
         return sum(self.functions.operator(node).alone_seconds for node in nodes)
 
     def _flow(self, run: FlowRun) -> FlowProgram:
+        """The program of a run, read once; raises where it cannot be a kernel."""
         if run not in self._flows:
             try:
                 self._flows[run] = self.read(run)

@@ -13,7 +13,7 @@ from tvm_tile.plan.rprogram import Footprint, Item, Series
 
 
 def given_place(form: LoopForm, body: Flow, parameter: int) -> Location | None:
-    """Where the body is given a parameter of the loop."""
+    """Place in which the body is given a parameter of the loop; ``None`` where it is not."""
     if parameter not in form.given:
         return None
     return Location(body.parameters[form.given.index(parameter)], 0)
@@ -61,7 +61,7 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def access_of(node: TaskNode, home: Callable[[int], int]) -> Footprint:
-    """What a node touches, by the memories that stand for its own."""
+    """Memory that a node touches, by the memories that stand for its own."""
     written = (*node.outputs, *node.changes)
     return Footprint(frozenset(map(home, node.reads)), frozenset(map(home, written)))
 

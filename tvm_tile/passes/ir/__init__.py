@@ -1,1 +1,1 @@
-"""What passes read of a module, and how they rewrite its functions."""
+"""Questions that passes ask about a module, and rewriting of its functions."""

@@ -1,4 +1,4 @@
-"""How often a run calls each function of a module; of loops on the host whose count is known."""
+"""Number of calls of each function in a run, with loops on the host whose count is known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Site:
     Attributes:
         caller: the one that names it.
         callee: the one that is named.
-        turns: how many iterations it has for each call from there, if it is a loop.
+        turns: number of its iterations for each call from there, if it is a loop.
         in_turn: whether it is named in each iteration of the caller, if that is a loop.
     """
 
@@ -129,6 +129,7 @@ def turns_of(mod: tvm.IRModule, call: relax.Call) -> int:
 
 
 def _calls(tree: Any) -> list[relax.Call]:
+    """All calls in an expression."""
     found: list[relax.Call] = []
 
     def look(expr: relax.Expr) -> None:

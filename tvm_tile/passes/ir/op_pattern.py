@@ -1,4 +1,4 @@
-"""What TVM's fusion knows of a function: its OpPatternKind."""
+"""Kind of a function for TVM's fusion: its OpPatternKind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes have in common that read calls of kernels, or rewrite every Relax function."""
+"""Base classes of passes that read calls of kernels, or rewrite every Relax function."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def with_dataflow_blocks(
     """The builder's module with each dataflow block of one function as ``change`` makes it.
 
     Args:
-        builder: of the module; ``change`` may add functions to it.
+        builder: builder of the module; ``change`` may add functions to it.
         var: the function's name in the module.
-        change: gives back the very block where nothing is to change.
+        change: function that gives back the very block where nothing is to change.
 
     Returns:
         ``None`` where no block changed.
@@ -62,8 +62,7 @@ def is_in_place(value: Any) -> bool:
 
 
 def written_over(call: relax.Call) -> list[Any]:
-    """For each output of a call that writes in place: the argument that it is written over, or
-    ``None`` where it has memory of its own."""
+    """Arguments that a call's outputs are written over; ``None`` for an output of its own."""
     arguments, places = call.args[1].fields, call.attrs.inplace_indices
     return [arguments[int(place)] if int(place) >= 0 else None for place in places]
 

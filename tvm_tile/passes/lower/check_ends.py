@@ -26,9 +26,9 @@ def ended(stopped: Any, name: str, bounds: Bounds, results: Sequence[Any]) -> An
 
     Args:
         stopped: the word that the kernel has left.
-        name: of the kernel.
-        bounds: that it has.
-        results: some tensors.
+        name: name of the kernel.
+        bounds: bounds of the kernel.
+        results: tensors that the kernel has made.
     """
     limits = map(relax.prim_value, (bounds.iterations, bounds.depth))
     said = stopped, tvm.ir.StringImm(name), *limits
@@ -43,8 +43,8 @@ def results_of(
 
     Args:
         made: the variable of the kernel's tuple: its results, what it leaves, and its workspace.
-        count: of the results.
-        bounds: that the kernel has; None where it has none, and leaves no word.
+        count: number of results.
+        bounds: bounds of the kernel; None where it has none, and leaves no word.
     """
     name, kinds = made.name, made.ty.fields[:count]
     results = [relax.Var(f"{name}_{number}", kind) for number, kind in enumerate(kinds)]
@@ -62,7 +62,7 @@ def results_of(
 @tvm.transform.module_pass(opt_level=0, name="CheckEnds")
 @dataclass(frozen=True, slots=True)
 class CheckEnds:
-    """What checks kernels' ends hands nothing on: memory is planned for tensors of one name.
+    """Have calls that check kernels' ends hand nothing on, as memory is planned by name.
 
     before: ``r = require_ended(stopped, name, bounds..., a, b);  x = r[0]``
     after:  ``_ = require_ended(stopped, name, bounds...);        r = (a, b);  x = r[0]``

@@ -1,4 +1,4 @@
-"""How many launches a call of a program queues itself, and what is in its CUDA graphs."""
+"""Number of launches that a call of a program queues itself, and that its CUDA graphs hold."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def count_launches(
     of loops as many iterations as are known.
 
     Args:
-        mod: behind all Relax passes, graphs captured.
-        kernels: how many kernels each PrimFunc became; one where it is not among them.
-        dependent: how many of these depend programmatically on the kernel before them.
+        mod: a module behind all Relax passes, graphs captured.
+        kernels: number of kernels that each PrimFunc became; one where it is not among them.
+        dependent: number of these that depend programmatically on the kernel before them.
     """
     return _Counter(mod, kernels, dependent).of(mod["main"].body)
 
@@ -39,7 +39,7 @@ class _Counter:
         self._within: list[Any] = []  # functions that are being counted: one may call itself
 
     def of(self, value: Any) -> Launches:
-        """What an expression launches when it is evaluated."""
+        """Launches of an expression when it is evaluated."""
         if isinstance(value, relax.SeqExpr):
             bound = [binding.value for block in value.blocks for binding in block.bindings]
             return sum((self.of(part) for part in (*bound, value.body)), Launches(0, 0))
@@ -49,6 +49,7 @@ class _Counter:
         return self._of_call(value) if isinstance(value, relax.Call) else Launches(0, 0)
 
     def _of_call(self, call: relax.Call) -> Launches:
+        """Launches of a call: a function's, an external function's, or a graph's."""
         if isinstance(call.op, tvm.ir.GlobalVar):
             return self._of_function(call.op) * max(1, turns_of(self._mod, call))
         if isinstance(call.op, relax.ExternFunc):
@@ -74,6 +75,7 @@ class _Counter:
         return Launches(0, 1, inside, sum(dependent) - first, saved)
 
     def _of_function(self, var: tvm.ir.GlobalVar) -> Launches:
+        """Launches of a function; none for one that calls itself."""
         func, name = self._mod[var], str(var.name_hint)
         if isinstance(func, tirx.PrimFunc):
             return Launches(0 if compat.runs_on_host(func) else self._kernels.get(name, 1), 0)

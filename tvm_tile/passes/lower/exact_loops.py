@@ -58,6 +58,7 @@ def is_for_tvm(func: tirx.PrimFunc) -> bool:
 
 
 def _hidden(func: tirx.PrimFunc, target: Any) -> tirx.PrimFunc:
+    """The function with arithmetic that TVM's passes leave as it is."""
     is_cuda = target is not None and target.kind.name == "cuda"
     return wrap_integers(hide_arithmetic(func), in_unsigned_on_nvidia if is_cuda else in_unsigned)
 

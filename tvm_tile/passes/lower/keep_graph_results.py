@@ -15,7 +15,7 @@ from tvm_tile.passes.ir.rewriter import ModuleRewriter
 @tvm.transform.module_pass(opt_level=0, name="KeepGraphResults")
 @dataclass(frozen=True, slots=True)
 class KeepGraphResults:
-    """What a CUDA graph returns has a place in the caller, even where it is an empty tuple.
+    """Give each result of a CUDA graph a place in the caller, even where it is an empty tuple.
 
     before: ``call_builtin_with_ctx("vm.builtin.cuda_graph.run_or_capture", ..., ty_args=Tuple())``
     after:  the same with ``ty_args=Any``
@@ -39,6 +39,7 @@ class _ResultKeeping(ModuleRewriter):
 
 
 def _is_graph_of_no_results(call: Any) -> bool:
+    """Whether a call runs a captured function without results."""
     if call.op != tvm.ir.Op.get("relax.call_builtin_with_ctx"):
         return False
     is_graph = call.args[0].global_symbol == "vm.builtin.cuda_graph.run_or_capture"

@@ -21,7 +21,7 @@ from tvm_tile.schedule.s_tir.steps import replace_parts
 @tvm.transform.module_pass(opt_level=0, name="LiftWorkspaces")
 @dataclass(frozen=True, slots=True)
 class LiftWorkspaces:
-    """What one kernel of a function leaves for the next becomes an output of the function.
+    """Make memory between the kernels of a function an output of the function.
 
     before: ``y = call_tir(f, (x,), out_ty=Y)``, where ``f(x, y)`` allocates ``parts``
     after:  ``z = call_tir(f, (x,), out_ty=[Y, Parts]); y = z[0]``, with ``f(x, y, parts)``
@@ -107,6 +107,7 @@ class _Uses(PyExprVisitor):
 
 
 def _called_by_call_tir_only(mod: tvm.IRModule) -> list[str]:
+    """Names of functions that are called by ``call_tir``, and named nowhere else."""
     uses = _Uses()
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
@@ -160,14 +161,16 @@ def _is_plain(buffer: Any) -> bool:
 
 
 def _users(buffer: Any, statements: list[Any]) -> int:
-    """How many of ``statements`` use ``buffer``."""
+    """Number of ``statements`` that use ``buffer``."""
     return sum(uses(s, [buffer]) for s in statements if not isinstance(s, tirx.AllocBuffer))
 
 
 def _is_among(node: Any, others: list[Any]) -> bool:
+    """Whether a node is one of several, by identity."""
     return any(node.same_as(other) for other in others)
 
 
 def _tensor_type(buffer: Any, vdevice: Any) -> relax.TensorType:
+    """Type of a buffer as a tensor."""
     shape = [int(extent) for extent in buffer.ty.shape]
     return relax.TensorType(shape, str(buffer.ty.dtype), vdevice)

@@ -32,7 +32,7 @@ class MarkDependentLaunches:
     ``call_tir`` keep their form.
 
     Attributes:
-        device: that it is compiled for.
+        device: the device that it is compiled for.
         forced: whether all functions get it that can.
     """
 
@@ -100,6 +100,7 @@ class _Calls:
                     follows = False
 
     def _count(self, call: relax.Call, constants: set[Any], *, follows: bool) -> None:
+        """Count a call, whether it follows another kernel, and the sizes of its constants."""
         name = str(call.args[0].name_hint)
         self.counts[name] += 1
         self.steps[name] += follows

@@ -84,6 +84,7 @@ class _Outliner(ModuleRewriter):
         return relax.If(branches.cond, *(self._outlined(body, name) for name, body in sides))
 
     def _outlined(self, branch: relax.Expr, name: str) -> relax.Expr:
+        """The branch with its values in a function of its own, if it has any."""
         if not isinstance(branch, relax.SeqExpr) or _only_calls_functions(branch):
             return branch
         last = tail_binding(branch)

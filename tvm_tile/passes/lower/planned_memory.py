@@ -1,4 +1,4 @@
-"""How much memory the plan of a program takes for what lies between its kernels."""
+"""Bytes that a program plans for tensors between its kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def planned_bytes(mod: tvm.IRModule) -> int:
     """Bytes of all storages of known size that a module allocates, outputs among them.
 
     Args:
-        mod: behind all Relax passes, memory planned.
+        mod: a module behind all Relax passes, memory planned.
     """
     found = 0
 

@@ -25,7 +25,7 @@ def read_kernel_graphs(mod: tvm.IRModule) -> tuple[KernelGraph, ...]:
     """The graph of each Relax function of a module, ``main`` first.
 
     Args:
-        mod: whose kernels are called by ``call_tir`` and its like.
+        mod: module whose kernels are called by ``call_tir`` and its like.
     """
     functions = {
         str(var.name_hint): func
@@ -45,6 +45,7 @@ class _Follower:
         self._fields: dict[Any, tuple[Place, ...]] = {}  # of variables
 
     def read(self, name: str, func: relax.Function) -> KernelGraph:
+        """Read the graph of a function."""
         inputs = []
         for param in func.params:
             for number in self._make(param):
@@ -57,6 +58,7 @@ class _Follower:
         )
 
     def _bind(self, var: Any, value: Any) -> None:
+        """Follow a binding: a branch, a view, or a call."""
         if isinstance(value, relax.If):
             sides = (self._of(side.body) for side in (value.true_branch, value.false_branch))
             self._fields[var] = tuple(a | b for a, b in zip(*sides, strict=True))
@@ -69,6 +71,7 @@ class _Follower:
             self._call(var, value)
 
     def _call(self, var: Any, call: relax.Call) -> None:
+        """Note a call with the tensors that it reads and writes."""
         callee, given = _callee(call)
         reads = dict.fromkeys(
             tensor for arg in given for place in self._of(arg) for tensor in sorted(place)
@@ -97,7 +100,7 @@ class _Follower:
         return made
 
     def _of(self, value: Any) -> tuple[Place, ...]:
-        """Which tensors the fields of a value are; a constant is none."""
+        """Tensors of a value's fields; a constant is none."""
         if isinstance(value, relax.Tuple):
             return tuple(place for field in value.fields for place in self._of(field))
         if isinstance(value, relax.TupleGetItem):
@@ -124,12 +127,14 @@ def _callee(call: relax.Call) -> tuple[str, list[Any]]:
 
 
 def _op_name(call: relax.Call) -> str:
+    """Name of the operator or external function that is called."""
     if isinstance(call.op, relax.ExternFunc):
         return str(call.op.global_symbol)
     return str(getattr(call.op, "name", ""))
 
 
 def _constants(given: Iterable[Any]) -> Iterator[GenericConst]:
+    """Constants among arguments, in tuples, too."""
     for value in given:
         if isinstance(value, relax.Tuple):
             yield from _constants(value.fields)
@@ -154,4 +159,5 @@ def _size(ty: Any) -> int | None:
 
 
 def _extent(extent: Any) -> str:
+    """An extent for people."""
     return str(int(extent)) if isinstance(extent, tirx.IntImm) else str(extent)

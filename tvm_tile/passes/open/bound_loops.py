@@ -49,7 +49,7 @@ class Bounded:
     """A function whose loops and tensors have known extents.
 
     Attributes:
-        func: between its inputs and its outputs it takes ``scalars``.
+        func: the function; between its inputs and its outputs it takes ``scalars``.
         scalars: the open extents that it depends on, int64.
     """
 
@@ -63,15 +63,15 @@ def bounded(
     """A function for all points up to ``most``, over tensors that are made for ``whole``.
 
     Args:
-        func: whose extents are expressions of the symbols.
-        inputs: how many of its parameters, the first ones, are inputs.
-        symbols: in the order of points.
+        func: function whose extents are expressions of the symbols.
+        inputs: number of its parameters, the first ones, that are inputs.
+        symbols: symbols in the order of points.
         most: the greatest values that it is called with.
-        whole: those that its parameters' memory is for.
+        whole: extents that its parameters' memory is for.
 
     Raises:
-        DynamicShapeError: it has loops written by hand, such as those of a sort, that depend on
-            an open extent.
+        DynamicShapeError: the function has loops written by hand, such as those of a sort, that
+            depend on an open extent.
     """
     if not uses(func, symbols):
         return Bounded(func, ())
@@ -104,6 +104,8 @@ def _first_rows(param: Any, symbols: Sequence[tirx.Var], most: Point, whole: Poi
 
 
 def _with_masks(body: Any, symbols: Sequence[tirx.Var]) -> Any:
+    """The body with masked blocks."""
+
     def block(block: Any) -> Any:
         return block if str(block.name_hint) == "root" else _masked(block, symbols)
 
@@ -141,6 +143,7 @@ def _masked(block: Any, symbols: Sequence[tirx.Var]) -> Any:
 
 
 def _inside(v: Any) -> Any:
+    """The condition for a variable to be within its extent."""
     return tirx.LT(v.var, v.dom.extent)
 
 
@@ -163,7 +166,7 @@ def _is_risky(value: Any, symbols: Sequence[tirx.Var]) -> bool:
 
 
 def _with_known_tensors(body: Any, params: dict[Any, Any], known: Callable[[Any], Any]) -> Any:
-    """What blocks allocate has known shapes, and parameters are others."""
+    """Give the tensors that blocks allocate known shapes, and replace parameters."""
     tensors = dict(params)
 
     def allocate(block: Any) -> None:

@@ -46,7 +46,7 @@ def close(module: OpenModule, symbols: Sequence[Symbol]) -> tvm.IRModule:
 
     Args:
         module: the model in variables.
-        symbols: what these stand for, in the same order.
+        symbols: variables that stand for these, in the same order.
 
     Raises:
         DynamicShapeError: a function of it cannot be for known loops (:func:`bounded`).
@@ -91,7 +91,7 @@ class _Closing:
         return given if self._is_known(given.ty) else self._copied(given, given.ty, whole, whole)
 
     def _returned(self, value: Any, ty: Any, made: dict[Any, Any]) -> Any:
-        """What ``main`` returns, of the call's extents; of a constant, its first elements."""
+        """Result of ``main``, of the call's extents; for a constant, its first elements."""
         while isinstance(made.get(value), relax.Var):
             value = made[value]
         if isinstance(ty, relax.TupleType):
@@ -110,11 +110,13 @@ class _Closing:
         return items
 
     def _copied(self, value: Any, source: Any, target: Any, ty: Any) -> Any:
+        """Copy a value between a tensor of a call's extents and one of the greatest."""
         spans = source if not self._is_known(source) else target
         func = _copying(source, target, spans)
         return self._builder.emit(relax.call_tir(self._added(func), [value], ty))
 
     def _emit(self, call: OpenCall) -> Any:
+        """Emit a call over tensors of the greatest extents."""
         value, ty = call.value, self._at_whole(call.type)
         if isinstance(value, relax.Var | tvm.ir.Constant):
             return self._value(value)
@@ -172,25 +174,31 @@ class _Closing:
         return self._builder.emit(relax.op.reshape(self._value(source), shape))
 
     def _value(self, value: Any) -> Any:
+        """The new value of a variable; a constant is itself."""
         return value if isinstance(value, tvm.ir.Constant) else self._values[value]
 
     def _added(self, func: tirx.PrimFunc) -> Any:
+        """The function in the new module, each different one once."""
         key = content_of(func)
         if key not in self._functions:
             self._functions[key] = self._builder.add_func(func, "open")
         return self._functions[key]
 
     def _at_whole(self, ty: Any) -> Any:
+        """A type with the greatest extents."""
         if isinstance(ty, relax.TupleType):
             return relax.TupleType([self._at_whole(field) for field in ty.fields])
         shape = [at_point(extent, self._module.symbols, self._whole) for extent in ty.shape]
         return relax.TensorType(shape, ty.dtype)
 
     def _is_known(self, ty: Any) -> bool:
+        """Whether all extents of a type are known."""
         return all(isinstance(extent, tirx.IntImm) for extent in getattr(ty, "shape", ()))
 
 
 def _has_sums(func: tirx.PrimFunc) -> bool:
+    """Whether a function has reductions."""
+
     def visit(block: Any) -> Any:
         return tvm_ffi.VisitInterrupt() if block.init is not None else None
 
@@ -241,4 +249,5 @@ def _with_own_variables(*types: Any) -> list[Any]:
 
 
 def _buffer(name: str, ty: Any) -> Any:
+    """A buffer of a tensor's type."""
     return tirx.decl_buffer(tuple(ty.shape), str(ty.dtype), name)

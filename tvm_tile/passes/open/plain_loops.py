@@ -68,6 +68,8 @@ def simplified(func: tirx.PrimFunc, *, even_ones: bool = False) -> tirx.PrimFunc
 
 
 def _with_plain_indices(block: Any, analyzer: Any) -> Any:
+    """A block whose indices and conditions are simplified."""
+
     def load(load: Any) -> Any:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 

@@ -29,7 +29,7 @@ class Decisions:
     answers: list[tuple[str, Any]] = field(default_factory=list)
 
     def again(self, device: Device) -> tuple[ReplayedChoices, ReplayedRefusals]:
-        """What gives these answers once more, from the first one on."""
+        """Choices and refusals that give these answers once more, from the first one on."""
         left = iter(self.answers)
         return ReplayedChoices(device, left), ReplayedRefusals(left)
 
@@ -39,7 +39,7 @@ class RecordedChoices(FirstChoices):
 
     Args:
         choices: answers.
-        decisions: is given the answers.
+        decisions: list that the answers are added to.
     """
 
     def __init__(self, choices: FirstChoices, decisions: Decisions) -> None:
@@ -57,7 +57,7 @@ class ReplayedChoices(FirstChoices):
     """First choices that answer as others did, whatever they are asked about.
 
     Args:
-        device: that the others were for.
+        device: the device that the others were made for.
         left: the answers.
     """
 
@@ -76,7 +76,7 @@ class RecordedRefusals(dict[Any, str]):
 
     Args:
         refused: answers.
-        decisions: is given the answers.
+        decisions: list that the answers are added to.
     """
 
     def __init__(self, refused: Mapping[Any, str], decisions: Decisions) -> None:
@@ -117,6 +117,7 @@ class ReplayedRefusals(dict[Any, str]):
 
 
 def _next(left: Iterator[Any], kind: str) -> Any:
+    """The next answer, which must be to a question of the same kind."""
     asked, answer = next(left, ("", None))
     if asked != kind:
         raise DynamicShapeError(

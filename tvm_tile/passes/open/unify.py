@@ -47,10 +47,11 @@ class OpenCall:
     """A binding of a model's ``main``.
 
     Attributes:
-        var: what it binds, of the greatest extents.
+        var: variable that it binds, of the greatest extents.
         value: the expression at the greatest extents.
-        func: what it calls, with variables for the open extents; ``None`` where it calls nothing.
-        type: of its result, with these variables.
+        func: function that it calls, with variables for the open extents; ``None`` where it calls
+            nothing.
+        type: type of its result, with these variables.
     """
 
     var: Any
@@ -83,7 +84,7 @@ def unify(modules: Mapping[Point, tvm.IRModule], names: Sequence[str]) -> OpenMo
 
     Args:
         modules: point -> the fused model there; the first one is at the greatest extents.
-        names: of the open extents, in the order of a point.
+        names: names of the open extents, in the order of a point.
 
     Raises:
         DynamicShapeError: there is none, or what depends on an extent does so in no known form.
@@ -116,7 +117,7 @@ def confirm(opened: OpenModule, point: Point, module: tvm.IRModule) -> None:
     """Make sure that a model in variables is what a model is at a further point.
 
     Raises:
-        DynamicShapeError: it is another one there.
+        DynamicShapeError: the model is another one there.
     """
     main, known = _Main(module), _Main(opened.base)
     if main.outline != known.outline:
@@ -145,7 +146,7 @@ def unified_function(
     """The function that all these are instances of, in the same variables.
 
     Raises:
-        DynamicShapeError: as of :func:`unify`.
+        DynamicShapeError: as in :func:`unify`.
     """
     if is_by_rows(list(functions.values())):
         outside = unified_function({p: without_body(f) for p, f in functions.items()}, symbols)
@@ -186,13 +187,13 @@ def at_point(expr: Any, symbols: Sequence[tirx.Var], point: Point) -> Any:
 
 
 class _Main:
-    """What ``main`` of a fused module does.
+    """Calls and result of a fused module's ``main``.
 
     Attributes:
         params: types of its parameters.
         bindings: variables and what they are bound to.
-        result: what it returns.
-        outline: the same without types and constants, comparable.
+        result: value that it returns.
+        outline: comparable form of the same, without types and constants.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
@@ -226,6 +227,7 @@ class _Main:
 
 
 def _arguments(value: Any) -> list[Any]:
+    """Arguments of a binding's value; raises for values that are not known."""
     if is_call_tir(value):
         return list(value.args[1].fields)
     if isinstance(value, relax.Tuple):
@@ -245,6 +247,7 @@ def _arguments(value: Any) -> list[Any]:
 
 
 def _outline(value: Any, known: Mapping[Any, int]) -> tuple[Any, ...]:
+    """Form of a value, comparable between modules: its kind, and which values it takes."""
     kind = type(value).__name__
     index = int(value.index) if isinstance(value, relax.TupleGetItem) else 0
     return (kind, index, *(known.get(a, -1) for a in _arguments(value)))
@@ -257,6 +260,7 @@ def _types(types: Mapping[Point, Sequence[Any]], symbols: Sequence[tirx.Var]) ->
 
 
 def _type(types: Mapping[Point, Any], symbols: Sequence[tirx.Var]) -> Any:
+    """The type in variables that has these instances at the points."""
     first = next(iter(types.values()))
     if isinstance(first, relax.TupleType):
         fields = _types({p: ty.fields for p, ty in types.items()}, symbols)
@@ -317,6 +321,7 @@ def _expression(form: Form | _Quotient | float, number: Any, symbols: Sequence[t
 
 
 def _sum_of(form: Form, symbols: Sequence[tirx.Var]) -> Any:
+    """A form's value as an expression of the symbols."""
     total: Any = tirx.IntImm("int64", 0)
     for positions, factor in form.terms:
         term: Any = tirx.IntImm("int64", factor)
@@ -343,10 +348,12 @@ def _check_constants(constants: Mapping[Point, Sequence[Any]]) -> None:
 
 
 def _name(func: tirx.PrimFunc) -> str:
+    """Name of a function for people: those of its blocks."""
     return " ".join(str(block.name_hint) for block in blocks_in(func.body))[:80]
 
 
 def _differs(what: str, point: Point) -> DynamicShapeError:
+    """The error for a model that has other operators at another point."""
     return DynamicShapeError(
         "a model must have the same operators whatever its open extents are",
         f"{what}: at {point} and at another point",

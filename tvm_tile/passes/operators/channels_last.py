@@ -53,14 +53,17 @@ class ChannelsLast:
         return fold_constants(_MergePermutations(converted).rewritten(converted))
 
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
-        """What TVM asks for each operator: the layouts of its operands, if they are to change or to
-        stay; it gives others the layouts that they come in."""
+        """Layouts that TVM is asked for, of the operands of operators that change or must stay.
+
+        It gives other operators the layouts that their operands come in.
+        """
         if call.op == tvm.ir.Op.get(_TRANSPOSED):
             # TVM has loops for this one only.
             return {_TRANSPOSED: [call.attrs.data_layout, call.attrs.kernel_layout]}
         return {"relax.nn.conv2d": ["NHWC", "OHWI"]} if self._is_to_change(call) else {}
 
     def _is_to_change(self, call: relax.Call) -> bool:
+        """Whether a convolution's channels are to be last: whole copies of them."""
         channels = self._channels(call)
         return channels is not None and not any(n % _least_channels(call) for n in channels)
 
@@ -86,6 +89,7 @@ class ChannelsLast:
 
 
 def _least_channels(call: relax.Call) -> int:
+    """Channels that 16 bytes hold."""
     return _ALIGNMENT // element_size(str(call.args[1].ty.dtype))
 
 

@@ -55,11 +55,13 @@ def _calls(mod: tvm.IRModule, is_meant: Callable[[Any], bool]) -> list[Any]:
 
 
 def _is_dispatched(node: Any) -> bool:
+    """Whether TVM's dispatch is to write an operator's loops."""
     name = _name(node)
     return name == _BUCKETS or (name in _OURS and has_open_extents(node))
 
 
 def _name(node: Any) -> str:
+    """Name of the operator that is called."""
     return getattr(node.op, "name", "") if isinstance(node, relax.Call) else ""
 
 

@@ -20,10 +20,12 @@ _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "sq
 
 
 def _is_nothing(values: np.ndarray) -> bool:
+    """Whether all values are zero."""
     return not values.any()
 
 
 def _is_one(values: np.ndarray) -> bool:
+    """Whether all values are one."""
     return bool((values == 1).all())
 
 
@@ -98,6 +100,7 @@ class _NeutralDropping(ModuleRewriter):
 
 
 def _elements(value: relax.Expr) -> int | None:
+    """Number of a tensor's elements, if its shape is known."""
     shape = static_shape(value.ty)
     return None if shape is None else math.prod(shape)
 

@@ -21,7 +21,7 @@ from tvm_tile.schedule.s_tir.steps import begun
 @tvm.transform.module_pass(opt_level=0, name="EmptyResults")
 @dataclass(frozen=True, slots=True)
 class EmptyResults:
-    """What a function makes that has no elements becomes a constant without any.
+    """Replace a function's results without elements by constants without any.
 
     before: ``x = call_tir(expand_dims, (y,), out_ty=Tensor((2, 1, 0, 48)))``
     after:  ``x = constant of shape (2, 1, 0, 48)``
@@ -88,6 +88,7 @@ class _Constants(ModuleRewriter):
 
 
 def _without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function without sums over nothing, which leave their start."""
     unused: set[Any] = set()  # loops that ran over what was to be summed
 
     def start(realize: SBlockRealize) -> SBlockRealize:
@@ -108,6 +109,7 @@ def _without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _extent(variable: tirx.IterVar) -> int | None:
+    """Extent of a loop variable, if it is known."""
     extent = variable.dom.extent
     return int(extent) if isinstance(extent, tirx.IntImm) else None
 

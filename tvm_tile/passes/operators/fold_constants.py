@@ -1,4 +1,4 @@
-"""What constants alone decide is computed while a model is compiled, as kernels would."""
+"""Values that constants alone decide are computed during compilation, as kernels would."""
 
 from __future__ import annotations
 

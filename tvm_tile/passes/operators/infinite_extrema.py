@@ -36,10 +36,12 @@ class InfiniteExtrema:
 
 
 def _started(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with its extrema started at infinities."""
     return tvm_ffi.structural_map(func, (SBlock, _restarted), order="post")
 
 
 def _restarted(block: SBlock) -> SBlock:
+    """A maximum or minimum that starts at an infinity instead of a finite number."""
     first, update = block.init, block.body
     if not (isinstance(first, tirx.BufferStore) and isinstance(update, tirx.BufferStore)):
         return block

@@ -98,6 +98,7 @@ def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | float]) -> tirx.
 
 
 def _element(value: Banded | float, load: ir.TensorLoad) -> Any:
+    """An element of a constant, computed from its indices."""
     dtype = str(load.ty.dtype)
     if not isinstance(value, Banded):
         return tirx.const(value, dtype)

@@ -27,10 +27,12 @@ class MultiplyPowers:
 
 
 def _multiplied(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with squares as products."""
     return tvm_ffi.structural_map(func, (ir.Call, _square), order="post")
 
 
 def _square(call: ir.Call) -> Any:
+    """A square of a loaded number as a product."""
     if getattr(call.op, "name", "") != "tirx.pow":
         return call
     base, exponent = call.args

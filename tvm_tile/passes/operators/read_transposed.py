@@ -35,7 +35,7 @@ class ReadTransposed:
     FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
 
     Args:
-        dtypes_by_depth: what matrix units multiply only, or best, where the summed axis is
+        dtypes_by_depth: types that matrix units multiply only, or best, where the summed axis is
             contiguous.
         as_stored: whether all constants are read as they are stored.
     """
@@ -80,7 +80,7 @@ class _TransposedReading(ModuleRewriter):
         return self.builder_.call_te(product, *operands, primfunc_name_hint="matmul")
 
     def _source(self, operand: relax.Expr) -> relax.Expr | None:
-        """What ``operand`` is the transposition of, its last two axes exchanged."""
+        """Value whose transposition ``operand`` is, its last two axes exchanged."""
         made = self.lookup_binding(operand) if isinstance(operand, relax.Var) else None
         return transposition_source(made)
 
@@ -95,6 +95,7 @@ class _TransposedReading(ModuleRewriter):
         return isinstance(weights, ir.Constant) and str(weights.ty.dtype) in self._dtypes_by_depth
 
     def _transposed(self, weights: Any) -> relax.Expr:
+        """The constant with its last two axes exchanged, made once."""
         if weights not in self._turned:
             array = np.swapaxes(weights.value.numpy(), -1, -2)
             dtype = str(weights.ty.dtype)
@@ -140,6 +141,7 @@ class _Readers(PyExprVisitor):
 
 
 def _is_product(call: relax.Call) -> bool:
+    """Whether a call is a product of matrices."""
     is_product = call.op == ir.Op.get("relax.matmul")
     return bool(is_product and min(operand.ty.ndim for operand in call.args) >= _MATRIX)
 
@@ -151,7 +153,7 @@ def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: st
         a: (..., rows, depth).
         b: (..., depth, columns).
         transposed: whether the last two axes of each are exchanged.
-        dtype: of the product.
+        dtype: type of the product.
     """
     rows, depth = (a.shape[-1], a.shape[-2]) if transposed[0] else (a.shape[-2], a.shape[-1])
     columns = b.shape[-2] if transposed[1] else b.shape[-1]
@@ -170,6 +172,7 @@ def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: st
 
 
 def _broadcast(first: Sequence[Any], second: Sequence[Any], from_end: int) -> Any:
+    """Extent of an axis, counted from the end, that both shapes broadcast to."""
     extents = [shape[-from_end] for shape in (first, second) if len(shape) >= from_end]
     return next((extent for extent in extents if not _is_one(extent)), extents[0])
 
@@ -182,4 +185,5 @@ def _within(shape: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
 
 
 def _is_one(extent: Any) -> bool:
+    """Whether an extent is known to be 1."""
     return isinstance(extent, tvm.tirx.IntImm) and int(extent) == 1

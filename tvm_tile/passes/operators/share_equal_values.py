@@ -58,6 +58,7 @@ def _writers(mod: tvm.IRModule) -> set[Any]:
 
 
 def _shared(func: relax.Function) -> relax.Function:
+    """The function with equal values computed once."""
     written = _written(func)
     if written is None:
         return func
@@ -129,6 +130,7 @@ def _key(value: Any, same: dict[Any, Any]) -> Any:
 
 
 def _operand(argument: Any, same: dict[Any, Any]) -> Any:
+    """Key of an operand, equal for equal values."""
     if isinstance(argument, relax.Var):
         return same.get(argument, argument)
     if isinstance(argument, relax.Tuple):

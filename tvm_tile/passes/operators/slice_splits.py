@@ -46,7 +46,7 @@ class _SplitSlicing(ModuleRewriter):
 
 
 def _sections(split: relax.Call) -> list[tuple[int, int]] | None:
-    """Where the parts begin and end; ``None`` where that, or their types, are not known."""
+    """Begin and end of each part; ``None`` where these, or the parts' types, are not known."""
     ty, axis = split.args[0].ty, int(split.attrs.axis)
     extent = _known(ty, axis)
     if extent is None or not isinstance(split.ty, relax.TupleType):  # one part is no tuple
@@ -64,7 +64,7 @@ def _sections(split: relax.Call) -> list[tuple[int, int]] | None:
 
 
 def _equal(extent: int, count: int) -> Sequence[int]:
-    """Where all parts but the first begin; the last ones are shorter where they must be."""
+    """Begin of each part but the first; the last parts are shorter where they must be."""
     size = -(-extent // count)
     return [size * number for number in range(1, count)]
 

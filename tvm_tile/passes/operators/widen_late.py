@@ -1,4 +1,4 @@
-"""What only moves numbers moves them as narrow as they are."""
+"""Operators that only move numbers move them before they are widened."""
 
 from __future__ import annotations
 
@@ -69,5 +69,6 @@ class _LateWidening(ModuleRewriter):
 
 
 def _is_call(value: Any, *names: str) -> bool:
+    """Whether a value is a call of one of these operators."""
     known = {f"relax.{name}" for name in names}
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in known

@@ -30,7 +30,7 @@ class FirstChoices:
     """Schedules each function once: joining asks what its kernel would take, planning takes it.
 
     Args:
-        device: to schedule for.
+        device: the device that is scheduled for.
     """
 
     def __init__(self, device: Device) -> None:
@@ -42,7 +42,7 @@ class FirstChoices:
 
         Args:
             func: the function.
-            rules: those to ask, by default all. What they answer stands: the kernel that was
+            rules: rules to be asked, by default all. Their answer stands: the kernel that was
                 compared with others is the one that is planned.
         """
         key = content_of(func)
@@ -62,6 +62,7 @@ class FirstChoices:
         return self._device
 
     def _scheduled(self, func: tirx.PrimFunc, rules: Rules) -> Scheduled | None:
+        """The first choice of the rules for a function."""
         graph = None if find_obstacle(func) else extract(func)
         found = candidates(Task(func, graph, self._device), 1, rules) if graph else ()
         return found[0] if found else None

@@ -43,7 +43,7 @@ class MeasureCandidates:
 
     Args:
         device: the GPU, which must be present by the time there is something to measure.
-        builder: keeps what it builds, so the chosen kernel is not built again.
+        builder: builder that keeps what it builds, so the chosen kernel is not built again.
         exclusive: held while candidates run; None: a lock among this user's processes.
 
     Attributes:
@@ -51,7 +51,7 @@ class MeasureCandidates:
         notes: functions none of whose candidates ran, and why.
 
     Raises:
-        DeviceAbsentError: from a call: the GPU is not there.
+        DeviceAbsentError: the GPU is not there, in a call.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class MeasureCandidates:
         return [(r, symbol, p) for r, (symbol, p) in named if isinstance(p, Program)]
 
     def _require_device(self) -> None:
+        """Refuse to measure where the GPU is not present."""
         arch = str(dict(self._device.target).get("arch", ""))
         try:
             find_runtime_device(self._device.kernel_language, arch, self._device.name)
@@ -109,7 +110,7 @@ class MeasureCandidates:
 
 
 def arguments_of(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
-    """What a function takes; None where that is not tensors of static shapes only."""
+    """Arguments of a function; None where they are not tensors of static shapes only."""
     stores = nodes_in(func.body, tirx.BufferStore)
     arguments = []
     for param in func.params:

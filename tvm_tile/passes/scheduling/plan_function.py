@@ -43,7 +43,7 @@ class Request:
 
     Attributes:
         name: its symbol.
-        func: unscheduled, without its symbol.
+        func: an unscheduled function, without its symbol.
         refused: why no rule of ours may schedule it (its kernel did not build, say); it goes to
             dlight then.
         beyond_dlight: dlight must not either; each of its statements becomes a kernel.
@@ -60,8 +60,8 @@ class Planned:
     """A function with its schedule.
 
     Attributes:
-        func: scheduled, without a symbol.
-        report: its name is empty.
+        func: a scheduled function, without a symbol.
+        report: report of its kernel, without a name.
         lasting: whether the answer is the same next time; not where no candidate ran.
     """
 
@@ -77,9 +77,9 @@ class Selection:
     Attributes:
         scheduled: itself.
         rank: its place in the model's order; 0 is the first.
-        measured: how many candidates ran.
+        measured: number of candidates that ran.
         seconds: its measured time; 0 where nothing was measured.
-        lasting: as in :class:`Planned`.
+        lasting: whether it may be stored, as in :class:`Planned`.
     """
 
     scheduled: Scheduled
@@ -121,11 +121,11 @@ class PlanFunction:
 
     Args:
         device: the GPU to schedule for.
-        topk: how many candidates to write.
-        choose: which of them to keep.
-        first: schedules functions of which one candidate is asked for.
-        max_loss: by how much a function may take longer at some open extents than at best; 0.1 is
-            a tenth.
+        topk: number of candidates to write.
+        choose: function that chooses among them.
+        first: scheduler of functions of which one candidate is asked for.
+        max_loss: largest share of time that a function may lose at some open extents; 0.1 is a
+            tenth.
     """
 
     def __init__(
@@ -158,6 +158,7 @@ class PlanFunction:
         return Planned(func, report, all(lasting))
 
     def _planned(self, request: Request, extents: tuple[tuple[Any, ...], ...]) -> Planned:
+        """The plan of a function: by a rule, by TVM's schedules, or by its statements."""
         func = request.func
         obstacle = find_obstacle(func)
         graph = None if obstacle else extract(func)
@@ -242,10 +243,12 @@ def _bytes_of_parameters(func: tirx.PrimFunc) -> float:
 
 
 def _traffic(graph: TileGraph | None) -> float:
+    """Bytes that a function moves at least; 0 where its loops are not known."""
     return float(graph.traffic) if graph else 0.0
 
 
 def _written(graph: TileGraph | None) -> float:
+    """Bytes that a function writes at least; 0 where its loops are not known."""
     return float(graph.written) if graph else 0.0
 
 

@@ -29,9 +29,9 @@ class OpenPlan:
     """The schedule of a function, for extents up to a bound.
 
     Attributes:
-        bound: of its open extents.
-        func: scheduled.
-        report: of its kernel.
+        bound: bound of its open extents.
+        func: a scheduled function.
+        report: report of its kernel.
         unscheduled: the function.
     """
 
@@ -41,7 +41,7 @@ class OpenPlan:
     unscheduled: OpenFunction
 
     def task(self, device: Device) -> Task:
-        """What rules are asked for."""
+        """Task that rules are asked for."""
         graph = extract(self.unscheduled.func)
         assert graph is not None  # it has a schedule
         return Task(self.unscheduled.func, graph, device, self.unscheduled.extents)
@@ -61,8 +61,8 @@ def planned_open(
 
     Args:
         opened: the function.
-        schedule: schedules one.
-        device: that it is for.
+        schedule: function that schedules for one bound.
+        device: the device that it is made for.
         loss: 0.1 is a tenth.
     """
     func, report = schedule(opened)
@@ -94,10 +94,10 @@ def _others(opened: OpenFunction, schedule: Schedule) -> list[OpenPlan]:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What schedules are predicted to take at one another's bounds, and between them.
+    """Predicted times of schedules at one another's bounds, and between them.
 
     Attributes:
-        device: that they are for.
+        device: the device that they are made for.
         over: a schedule's bound -> what it takes at some points, as far as its rule knows.
         known: a bound and a rule -> the times there of the tiles that it names.
     """
@@ -119,7 +119,7 @@ class Predicted:
         return max(_LEAST, self.seconds(own, at) - self.device.launch_latency)
 
     def seconds(self, own: OpenPlan, at: OpenPlan) -> float:
-        """What a schedule is predicted to take at another one's bound; infinite beyond its own.
+        """Predicted seconds of a schedule at another one's bound; infinite beyond its own.
 
         Its rule says so, which knows what the tile takes there, or names it among others. What no
         rule says is infinite, too: such a schedule is for extents near its bound only. None takes
@@ -154,6 +154,7 @@ class Predicted:
         return known
 
     def _times(self, at: OpenPlan, rule: str) -> dict[str, float]:
+        """Predicted seconds of a rule's tiles at a plan's bound, by the tiles' texts."""
         key = at.bound, rule
         if key not in self.known:
             self.known[key] = predicted_of(at.task(self.device), rule)
@@ -161,7 +162,7 @@ class Predicted:
 
 
 def _over(own: OpenPlan, points: Sequence[Point], device: Device) -> dict[Point, float]:
-    """What a schedule is predicted to take at those of some points that are within its bound."""
+    """Predicted seconds of a schedule at those of some points that are within its bound."""
     scalars = [p for p in own.unscheduled.params if not is_tensor(p)]
     within = [p for p in points if all(a <= b for a, b in zip(p, own.bound, strict=True))]
     calls = [dict(zip(scalars, point, strict=True)) for point in within]
@@ -196,7 +197,7 @@ def _told(
     times: Sequence[Sequence[float]],
     opened: OpenFunction,
 ) -> CoverReport:
-    """What is said of the tiles."""
+    """Report of the tiles."""
     names = tuple(str(p.name) for p in opened.params if not is_tensor(p))
     points = (
         OpenPoint(own.bound, own.report.rule, own.report.tile, times[at][at], tile, times[tile][at])

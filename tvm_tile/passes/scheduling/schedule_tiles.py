@@ -106,9 +106,9 @@ def schedule_module(
         device: the GPU to schedule for.
         refused: name of a PrimFunc -> why tvm_tile must not schedule it (its kernel did not
             build, say); these go to dlight.
-        beyond_dlight: those of ``refused`` that dlight must not schedule either; each of their
+        beyond_dlight: functions of ``refused`` that dlight must not schedule either; each of their
             statements becomes a kernel.
-        plan: schedules one function; by default the model's first choice.
+        plan: function that schedules one function; by default the model's first choice.
 
     Returns:
         A new module, and a report for each PrimFunc, in the order of their names. Where another

@@ -26,11 +26,12 @@ class StoredPlans:
     time tiles of open extents may lose. The store adds the versions.
 
     Args:
-        plan: asked for what is not there.
-        store: where answers are.
-        device: what ``plan`` schedules for.
-        topk: how many candidates it chooses among.
-        max_loss: as of :class:`~tvm_tile.passes.scheduling.plan_function.PlanFunction`.
+        plan: asked for functions whose plan is not stored.
+        store: store of the answers.
+        device: the device that ``plan`` schedules for.
+        topk: number of candidates that it chooses among.
+        max_loss: share of time as in
+            :class:`~tvm_tile.passes.scheduling.plan_function.PlanFunction`.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class StoredPlans:
 
 
 def _pack(planned: Planned) -> bytes:
+    """A plan as bytes for the store."""
     content = {"report": asdict(planned.report), "func": str(tvm.ir.save_json(planned.func))}
     return json.dumps(content).encode()
 

@@ -12,10 +12,10 @@ def copying(mod: tvm.IRModule, ty: Any, count: int, name: str) -> Any:
     """The variable of a function ``f(value, place0, ...)`` that copies a tensor to some places.
 
     Args:
-        mod: is given the function, unless it has it.
+        mod: module that the function is added to, unless it has it.
         ty: the tensor's type, of known extents.
-        count: of the places, each of the same type.
-        name: what the function's name begins with; type and count follow.
+        count: number of places, each of the same type.
+        name: begin of the function's name; type and count follow.
     """
     shape, dtype = tuple(map(int, ty.shape)), str(ty.dtype)
     whole = "_".join(map(str, (name, *shape, dtype, count)))

@@ -54,11 +54,11 @@ class CopyEnds:
 
 
 class _Touched:
-    """Which inputs and outputs the kernels of a function touch.
+    """Inputs and outputs that the kernels of a function touch.
 
     Attributes:
         ends: inputs, without weights, then outputs that kernels make; each once.
-        results: what the function returns, in order.
+        results: values that the function returns, in order.
         kernels: per call of a kernel, in order, the numbers of what it touches.
         candidates: numbers of those that nothing else touches.
     """
@@ -83,6 +83,7 @@ class _Touched:
             self.candidates -= self._of(var)
 
     def _read(self, var: Any, value: Any) -> None:
+        """Follow which inputs and outputs a binding's kernel touches."""
         if is_call_tir(value):
             written = self._written.get(var, set())
             self.kernels.append(written.union(*map(self._of, value.args[1].fields)))
@@ -103,11 +104,12 @@ class _Touched:
         self.kernels.append(set().union(*map(self._of, call.args[1].fields)))
 
     def _of(self, value: Any) -> set[int]:
+        """Inputs and outputs whose memory a value may share."""
         return self._roots.get(value, set()) if isinstance(value, relax.Var) else set()
 
 
 def _results(returned: Any, made: dict[Any, Any]) -> list[Any]:
-    """What a function returns, given what its variables are bound to."""
+    """Values that a function returns, given those that its variables are bound to."""
     result = made.get(returned, returned) if isinstance(returned, relax.Var) else returned
     return list(result.fields) if isinstance(result, relax.Tuple) else [returned]
 
@@ -159,4 +161,5 @@ def _copy(mod: tvm.IRModule, var: Any) -> relax.Call:
 
 
 def _is_among(var: Any, others: list[Any]) -> bool:
+    """Whether a variable is one of several, by identity."""
     return any(var.same_as(other) for other in others)

@@ -54,10 +54,10 @@ class PassWeights:
     that are called by others than ``main``; and a ``main`` with neither weights nor constants.
 
     Attributes:
-        state: how many parameters, the last ones, are the model's state. They are in the tuple
-            behind the weights, and lie at one place for good.
-        position: is given each constant that is taken out, and says where in the tuple it is,
-            behind the weights and the state.
+        state: number of parameters, the last ones, that are the model's state. They are in the
+            tuple behind the weights, and lie at one place for good.
+        position: function that is called with each constant that is taken out, and gives its
+            position in the tuple, behind the weights and the state.
     """
 
     state: int
@@ -97,16 +97,16 @@ class _Passing(ModuleRewriter):
     weights these are is then said by the function, so that each call has one of its own.
 
     Attributes:
-        captured: these functions.
-        former: what they are made of.
+        captured: the captured functions.
+        former: functions that they are made of.
         has_constants: whether the tuple has any.
 
     Args:
         mod: the module.
         weights: parameters of ``main`` that are taken, too.
         given: the tuple in ``main``.
-        place: what graphs are known by, besides their number.
-        position: of a constant's tensor in the tuple.
+        place: number of the weights' place, by which graphs are known besides their own number.
+        position: function that gives a constant's position in the tuple.
     """
 
     def __init__(
@@ -174,13 +174,13 @@ class _Passing(ModuleRewriter):
         return relax.Call(call.op, [call.args[0], passed], call.attrs, call.ty_args)
 
     def _place_of(self, argument: Any) -> int | None:
-        """Where in the tuple an argument of a captured function is, if it is in there."""
+        """Position in the tuple of an argument of a captured function, if it is in there."""
         if _is_large(argument):
             return self._constant(argument)
         return self._weights.get(argument)
 
     def _constant(self, constant: Any) -> int:
-        """Where in the tuple a constant is, from now on."""
+        """Position in the tuple that a constant has from now on."""
         self.has_constants = True
         return self._position(constant.value)
 

@@ -43,6 +43,7 @@ def writes_in_place(func: relax.Function) -> bool:
 
 
 def _separated(func: relax.Function) -> relax.Function:
+    """The function with its blocks divided at calls that write over their arguments."""
     blocks: list[Any] = []
     renamed: dict[Any, Any] = {}
     for block in func.body.blocks:

@@ -48,7 +48,8 @@ class WriteState:
     :data:`~tvm_tile.build.program.RETURNED_STATE` of ``main`` says.
 
     Attributes:
-        state: how many parameters and results of ``main``, the last ones, are the model's state.
+        state: number of parameters and results of ``main``, the last ones, that are the model's
+            state.
     """
 
     state: int
@@ -69,11 +70,11 @@ class WriteState:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What becomes of a function's results.
+    """Ends of a function: its results, and how each is returned or written.
 
     Attributes:
-        kept: those that it goes on to return, in order.
-        returned: which tensors of the state the last of these are new values of.
+        kept: results that it goes on to return, in order.
+        returned: numbers of the tensors of the state that the last of these are new values of.
         written: new values, each with the parameters that it is the new value of.
     """
 
@@ -134,6 +135,7 @@ def _is_plain(ty: Any) -> bool:
 
 
 def _is_branch(value: Any) -> bool:
+    """Whether a value is an If."""
     return isinstance(value, relax.If)
 
 
@@ -143,6 +145,7 @@ def _returning(main: relax.Function, state: Sequence[int]) -> relax.Function:
 
 
 def _with_main(mod: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
+    """The module with another ``main``."""
     mod[mod.get_global_var(_MAIN)] = main
     return mod
 

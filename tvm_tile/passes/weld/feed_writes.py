@@ -1,4 +1,4 @@
-"""What is written in place is computed where it is written, in the kernel that writes."""
+"""Values that are written in place are computed by the kernel that writes them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class FeedWrites:
     others have read it. Each element is made once, as it is written once.
 
     Args:
-        device: that the kernels are for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        device: the device that the kernels are made for.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
     """
 
@@ -104,6 +104,7 @@ class _Fed:
         return with_outputs(joined)
 
     def _binding(self, binding: Any) -> Any:
+        """A call that writes in place, joined with what makes its operand if that pays."""
         call = binding.value
         if not is_in_place(call) or len(call.ty_args) != 1 or len(call.attrs.inplace_indices) != 1:
             return binding

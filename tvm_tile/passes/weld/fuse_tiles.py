@@ -48,9 +48,9 @@ class FuseTiles:
     matter of time, not of kinds: each is scheduled, alone and together, and the model compares.
 
     Args:
-        device: that the kernels are for.
-        record: is given what became of each group that was asked about, for ``explain()``.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        device: the device that the kernels are made for.
+        record: called with the decision on each group that was asked about, for ``explain()``.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others (their kernels did not build, say), by
             :func:`~tvm_tile.passes.scheduling.first_choices.content_of` them.
     """
@@ -79,8 +79,8 @@ class _TirCall:
     Attributes:
         var: the value it makes.
         call: itself.
-        func: what is called.
-        args: what it is given.
+        func: the function that is called.
+        args: its arguments.
         kind: type of its output.
         place: number of the binding in the function.
         block: number of its block.
@@ -261,11 +261,12 @@ def is_plain_call(value: Any) -> bool:
 
 
 def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
+    """Functions that made some arguments, each once."""
     return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
 
 
 def kind_of(func: Any) -> Kind:
-    """What a function computes, as far as connecting asks."""
+    """Kind of a function's computation, as far as connecting asks."""
     graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
     if graph is None:
         return Kind.OTHER
@@ -289,6 +290,7 @@ def _is_of_few(operator: Operator) -> bool:
 
 
 def _is_reshape(func: Any) -> bool:
+    """Whether a function only reshapes."""
     return isinstance(func, tirx.PrimFunc) and bool(relax.analysis.has_reshape_pattern(func))
 
 
@@ -301,6 +303,7 @@ def _moves(operator: Operator) -> bool:
 
 
 def _calls(members: Sequence[_TirCall]) -> list[tuple[Any, Any]]:
+    """Variables and calls of a group."""
     return [(site.var, site.call) for site in members]
 
 

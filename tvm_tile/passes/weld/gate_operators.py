@@ -31,12 +31,12 @@ class Statement:
     """A binding; or that of a tuple of parts, with those of its parts.
 
     Attributes:
-        role: what it is to a group.
+        role: role in a group.
         bindings: itself, and the parts.
         operands: numbers of the statements above it whose values it takes.
         readers: variable that it binds -> numbers of the statements that read it.
-        transposed: of a product, the constant whose transposition it multiplies with; ``None``
-            where its weights are a constant themselves.
+        transposed: constant whose transposition a product multiplies with; ``None`` where its
+            weights are a constant themselves.
     """
 
     role: Role
@@ -46,7 +46,7 @@ class Statement:
     transposed: Any = None
 
     def reads(self, number: int) -> Sequence[Any]:
-        """The tensors, or the tuple, that one of the bindings reads."""
+        """Tensors that binding ``number`` reads, or the one tuple that it takes an element of."""
         value = self.bindings[number].value
         if isinstance(value, relax.TupleGetItem):
             return [value.tuple_value]

@@ -35,8 +35,8 @@ class GroupGates:
     alone are predicted to take less time.
 
     Args:
-        device: that the kernels are for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        device: the device that the kernels are made for.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by
             :func:`~tvm_tile.passes.scheduling.first_choices.content_of` them.
     """
@@ -84,6 +84,7 @@ class _OneGate:
         return together.seconds < apart + parts * self._device.launch_latency
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        """A block with each group of products as one call."""
         statements = read_statements(block)
         nodes = [GateNode(statement.role, statement.operands) for statement in statements]
         calls: dict[tuple[int, ...], list[relax.Binding]] = {}
@@ -139,7 +140,7 @@ class _Wired:
     """A group's statements as a function of what they take.
 
     Attributes:
-        outer: what the function is given: values and constants, weights transposed.
+        outer: values and constants that the function is given, weights transposed.
         key: equal for groups that compute the same.
     """
 
@@ -163,7 +164,7 @@ class _Wired:
         self.key = tuple(described), kinds, tuple(self._places[output] for output in outputs)
 
     def _operand(self, value: Any, statement: Statement) -> tuple[str, Any]:
-        """Which value an operand is, of those made or of those given; or the scalar itself."""
+        """Value that an operand is, of those made or of those given; or the scalar itself."""
         if isinstance(value, tvm.ir.Constant) and value.ty.ndim == 0:
             return str(value.ty.dtype), value.value.numpy().item()
         key = _key(value, statement)
@@ -174,6 +175,7 @@ class _Wired:
         return self._places[key]
 
     def _transposed(self, weights: Any) -> Any:
+        """The weights transposed, made once."""
         if weights not in self._turned:
             array = np.ascontiguousarray(weights.value.numpy().T)
             self._turned[weights] = relax.const(array, str(weights.ty.dtype))
@@ -214,12 +216,13 @@ class _Wired:
 
 
 def _key(value: Any, statement: Statement) -> Any:
-    """What a statement's operand is known by: weights also by whether they are by columns."""
+    """Key of a statement's operand; for weights also whether they are by columns."""
     is_weight = statement.role is Role.PRODUCT and isinstance(value, tvm.ir.Constant)
     return (value, statement.transposed is None) if is_weight else value
 
 
 def _by_rows(dtype: str) -> Any:
+    """A function that writes the product with weights stored by rows."""
     return lambda x, w: product_of(x, w, [False, True], dtype)
 
 

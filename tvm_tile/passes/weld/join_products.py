@@ -56,8 +56,8 @@ class JoinProducts:
     where they have met, are fused both ways, and the model compares.
 
     Args:
-        cost: predicts a part of a module; from :func:`tvm_tile.passes.fused_cost`.
-        record: is given what became of products of the same value, for ``explain()``.
+        cost: function that predicts a part of a module; see :func:`tvm_tile.passes.fused_cost`.
+        record: called with the decision on products of the same value, for ``explain()``.
     """
 
     cost: Predict
@@ -90,6 +90,7 @@ class _Joiner:
         return mod if changed is None else changed
 
     def _joined(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
+        """A block with products of one value joined where that pays."""
         bindings, graph = list(block.bindings), _Dataflow(block)
         is_joined = False
         for products in parallel_products(block, self._mod):
@@ -126,6 +127,7 @@ class _Joiner:
         return compare(names, self._apart[part.key], together, weights)
 
     def _predicted(self, bindings: Sequence[Any], outputs: Sequence[Any]) -> Cost | None:
+        """Predicted cost of bindings as a module."""
         return self._cost(self._module(_function(bindings, outputs)))
 
     def _module(self, main: relax.Function) -> tvm.IRModule:
@@ -204,6 +206,7 @@ class _Joiner:
         return self._weights[parts]
 
     def _bound(self, var: Any, value: Any) -> relax.VarBinding:
+        """A binding of a value, to a new variable if there is none."""
         value = self._builder.normalize(value)
         return relax.VarBinding(relax.DataflowVar("y", value.ty) if var is None else var, value)
 
@@ -263,13 +266,13 @@ class _Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The part of a block that changes as products of one value become fewer.
+    """The part of a dataflow block that changes when products of one value are joined.
 
     Attributes:
-        products: of a value.
-        bindings: these and what reads their values, as far as it may matter.
-        outputs: values of these that others read.
-        key: equal for parts that compute the same of other constants.
+        products: the products of the value.
+        bindings: their bindings and those that read their values, as far as joining affects them.
+        outputs: values of these bindings that others read.
+        key: equal for parts that compute the same with other constants.
     """
 
     products: Sequence[ConstantProduct]
@@ -279,7 +282,7 @@ class _Cut:
 
     @classmethod
     def of(cls, products: Sequence[ConstantProduct], graph: _Dataflow) -> _Cut:
-        """The part that all products of a value are in, joined or not: so times compare."""
+        """Cut out all products of one value, so that times with and without joining compare."""
         own = [product.binding for product in products]
         bindings, outputs = graph.part(own)
         places = tuple(n for n, b in enumerate(bindings) if any(b.same_as(o) for o in own))

@@ -34,8 +34,8 @@ class JoinWrites:
     that no two share memory; nor does an operand, as reshapes are no views where such calls are.
 
     Args:
-        device: that the kernels are for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        device: the device that the kernels are made for.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
     """
 
@@ -151,4 +151,5 @@ def _written(call: relax.Call) -> Any:
 
 
 def _is_one_of(value: Any, values: Sequence[Any]) -> bool:
+    """Whether a value is one of several, by identity."""
     return any(value.same_as(known) for known in values)

@@ -45,10 +45,10 @@ class LayOutWeights:
     there is not what their kernels take.
 
     Args:
-        device: that the kernels are for.
-        predict: schedules functions; shared with whoever schedules them afterwards.
+        device: the device that the kernels are made for.
+        predict: scheduler of functions, shared with whoever schedules them afterwards.
         refused: why functions must not be made of others, by their contents.
-        record: is given each matrix that is transposed, for ``explain()``.
+        record: called with each matrix that is transposed, for ``explain()``.
     """
 
     device: Device
@@ -98,9 +98,9 @@ class _Faster:
     """A function that takes weights transposed, and what that is worth.
 
     Attributes:
-        var: of the function, in the module that is made.
-        seconds: of a call, predicted amid a model.
-        seconds_before: of a call of the function as it was.
+        var: variable of the function, in the module that is made.
+        seconds: predicted seconds of a call, amid a model.
+        seconds_before: predicted seconds of a call of the function as it was.
     """
 
     var: Any
@@ -176,10 +176,11 @@ class _Layouts(ModuleRewriter):
         return _Faster(self.builder_.add_func(other, str(var.name_hint)), seconds, before)
 
     def _seconds(self, kernel: Scheduled) -> float:
-        """What a kernel is predicted to take amid a model."""
+        """Predicted seconds of a kernel amid a model, with its inputs in the cache."""
         return warm_seconds(kernel.rule.name, kernel.seconds, self._device)
 
     def _transposed(self, weights: Any, reader: _Faster) -> relax.Expr:
+        """The weights transposed, made once, and told to the report."""
         if weights not in self._turned:
             array = np.ascontiguousarray(weights.value.numpy().T)
             self._turned[weights] = relax.const(array, str(weights.ty.dtype))
@@ -190,11 +191,11 @@ class _Layouts(ModuleRewriter):
 
 
 def transposing(func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc:
-    """``func`` that takes matrices transposed, and reads them there.
+    """``func`` with some matrices transposed in memory, and read accordingly.
 
     Args:
-        func: unscheduled.
-        places: positions of its parameters, which it only reads.
+        func: an unscheduled function.
+        places: positions of those parameters, matrices that it only reads.
     """
     params = list(func.params)
     for place in places:

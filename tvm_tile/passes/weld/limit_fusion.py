@@ -169,6 +169,7 @@ def _of_expression(
 
 
 def _operands(value: Any) -> list[Any]:
+    """Operands of an expression."""
     if isinstance(value, tirx.Cast | tirx.Not):
         return [value.value if isinstance(value, tirx.Cast) else value.a]
     if isinstance(value, tirx.Select):

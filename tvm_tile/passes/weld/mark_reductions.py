@@ -47,6 +47,7 @@ class MarkReductions:
 
 
 def _is_reduction(func: tirx.PrimFunc) -> bool:
+    """Whether a function reduces without being a product."""
     graph = extract(func)
     if graph is None or not graph.reductions:
         return False

@@ -60,9 +60,9 @@ def as_one(
     """The functions that calls call as one, unscheduled; it makes what the last one does.
 
     Args:
-        mod: has the functions.
+        mod: module that has the functions.
         calls: each with the variable of what it makes, in the order of the program.
-        outer: what they are given, in the order of the function's parameters.
+        outer: values that they are given, in the order of the function's parameters.
     """
     called = {call.args[0]: mod[call.args[0]] for _, call in calls}
     builder = relax.BlockBuilder(tvm.IRModule(called))
@@ -92,9 +92,9 @@ def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> ti
     TVM's fusion would do, but says in no order which of its parameters several outputs are.
 
     Args:
-        mod: has the functions, all of static shapes.
-        calls: none takes what another one makes.
-        outer: what they are given, in the order of the function's parameters.
+        mod: module that has the functions, all of static shapes.
+        calls: calls, none of which takes what another one makes.
+        outer: values that they are given, in the order of the function's parameters.
     """
     params: list[Any] = [None] * len(outer)
     blocks: list[SBlock] = []

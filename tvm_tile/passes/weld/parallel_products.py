@@ -34,9 +34,9 @@ class Operation:
     """An operator behind a product that makes each element of the one in its place.
 
     Attributes:
-        binding: of it.
-        step: what it does.
-        constant: of its columns, one element or one each; ``None`` where it has none.
+        binding: the operator's binding.
+        step: step that it takes with each element.
+        constant: constant of its columns, one element or one each; ``None`` where it has none.
         is_moved: whether elements are elsewhere by then, behind reshapes and permutations.
     """
 
@@ -55,9 +55,10 @@ class ConstantProduct:
     """A product of a value with constant weights, or with what is decoded of constant codes.
 
     Attributes:
-        binding: of it.
-        weights: what it is with.
-        operations: behind it, in order, as far as nothing else reads what is in between.
+        binding: the product's binding.
+        weights: weights of the product.
+        operations: operators behind it, in order, as far as nothing else reads the values between
+            them.
     """
 
     binding: Any
@@ -78,8 +79,8 @@ def parallel_products(block: relax.DataflowBlock, mod: tvm.IRModule) -> list[lis
     transposed first.
 
     Args:
-        block: has the products.
-        mod: has the functions that decode.
+        block: block that has the products.
+        mod: module that has the functions that decode.
     """
     makers = {binding.var: binding.value for binding in block.bindings}
     readers = _readers(block.bindings)
@@ -109,7 +110,7 @@ def _kind(call: relax.Call) -> Any:
 
 
 def _weights(value: Any, makers: Mapping[Any, Any], mod: tvm.IRModule) -> Weights | None:
-    """What a product is with; ``None`` where it is left alone."""
+    """Weights of a product; ``None`` where it is left alone."""
     if not _is_call(value, "relax.matmul") or not is_static(value.ty):
         return None
     left, right = value.args
@@ -180,4 +181,5 @@ def is_static(ty: Any) -> bool:
 
 
 def _is_call(value: Any, *names: str) -> bool:
+    """Whether a value is a call of one of these operators."""
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") in names

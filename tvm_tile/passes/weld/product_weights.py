@@ -52,7 +52,7 @@ class ConstantMatrix:
 
 @dataclass(frozen=True, slots=True)
 class DecodedMatrix:
-    """What is decoded of codes, columns by depth, and transposed before it is multiplied.
+    """Matrix that is decoded of codes, columns by depth, and transposed before it is multiplied.
 
     Attributes:
         format: how it is kept.
@@ -93,13 +93,14 @@ class DecodedMatrix:
 
     @property
     def coded(self) -> Coded:
-        """What is kept, as arrays."""
+        """Arrays of codes and shared numbers."""
         packed, *shared = (constant.value.numpy() for constant in self.constants)
         table = self._table
         return Coded(self.format, self.shape, packed, table, tuple(shared[table is not None :]))
 
     @property
     def _table(self) -> Any:
+        """The table that the codes number, if there is one."""
         has_table = isinstance(self.format.code, Entries)
         return self.constants[1].value.numpy() if has_table else None
 
@@ -114,8 +115,8 @@ def side_by_side(parts: Sequence[Weights], builder: relax.BlockBuilder) -> tuple
     codes, which one function decodes.
 
     Args:
-        parts: of one kind.
-        builder: is given a function that decodes.
+        parts: weights of one kind.
+        builder: builder that a function that decodes is added to.
     """
     coded = [part.coded for part in parts if isinstance(part, DecodedMatrix)]
     if coded:

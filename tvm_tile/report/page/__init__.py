@@ -1,1 +1,12 @@
-"""A model's report as one HTML file that needs no network: what it holds, and how it is drawn."""
+"""A model's report as one HTML file that needs no network: what it holds, and how it is drawn.
+
+``content.py`` is all that a page shows; ``kernels.py``, ``graph.py``, ``plots.py`` and
+``tables.py`` compute from it what the template writes, and ``layers.py`` and ``layout.py`` where
+boxes and lines lie. ``page.html.jinja`` is the page, ``page.css`` its looks, and ``page.js`` moves
+the graph, finds and shows; there is no build step. A model may give its values any names: so only
+Jinja writes text, which escapes it, and the page's policy lets the browser run this one script.
+
+``tests/browser/`` opens pages in Chromium, which ``pip install -e '.[browser]'`` and ``apt-get
+install chromium`` bring, and is skipped without it. ``python tools/report_pictures.py`` writes the
+pictures of the documentation: look at them after a change.
+"""

@@ -1,4 +1,4 @@
-"""What a page shows, as data."""
+"""Everything that a page shows, as data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class SourceText:
 
     Attributes:
         language: such as ``"CUDA"`` or ``"TensorIR"``.
-        name: what the text calls the kernel.
+        name: name of the kernel in the text.
         text: all of it.
-        instructions: of the machine code that was made of it; 0 where that is not known.
+        instructions: instructions of the machine code that was made of it; 0 where that is not
+            known.
     """
 
     language: str
@@ -40,14 +41,14 @@ class Content:
     """All that a page shows of a compiled model.
 
     Attributes:
-        title: what people call the model.
-        report: what was compiled, and how.
+        title: name of the model, for people.
+        report: report of the compilation.
         measured: seconds of a run, and their spread; zeros where none was measured.
         sources: name of a kernel -> its texts.
-        verified: what verification found; ``None`` where it was not asked for.
+        verified: results of verification; ``None`` where it was not asked for.
         device: the record of the report's device, which time lines of persistent kernels need;
             ``None`` where it is not known here.
-        profile: what kernels were measured to take; ``None`` where that was not asked for.
+        profile: measured times of kernels; ``None`` where they were not asked for.
     """
 
     title: str

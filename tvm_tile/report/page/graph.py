@@ -28,8 +28,8 @@ class Link:
 
     Attributes:
         box: number of that box.
-        title: of that box.
-        tensor: for people.
+        title: title of that box.
+        tensor: shape and dtype of the tensor, for people.
     """
 
     box: int
@@ -42,19 +42,19 @@ class Box:
     """A call, an input or an output.
 
     Attributes:
-        number: of all boxes of the page.
-        title: what the user calls it.
-        names: all of that.
-        lines: what else it says.
-        kind: what it is.
+        number: number among all boxes of the page.
+        title: name in the user's model.
+        names: all of its names in the user's model.
+        lines: further lines of text.
+        kind: kind of the box.
         kernel: number of the kernel that it calls; ``None`` where it calls none.
-        heat: its time, as a part of the longest call's.
+        heat: its time, as a share of the longest call's.
         place: its left upper corner.
-        sizes: names and texts of what it is given besides, such as weights.
-        takes: what it is given.
-        gives: what it makes.
+        sizes: names and texts of its other inputs, such as weights.
+        takes: tensors that it is given.
+        gives: tensors that it makes.
         find: all that a search looks into, in lower case.
-        inside: of a function of the model, where its own graph begins.
+        inside: place where its own graph begins, if it calls a function of the model.
     """
 
     number: int
@@ -89,9 +89,9 @@ class Arrow:
 
     Attributes:
         maker, taker: numbers of the boxes.
-        path: that it is drawn as, from ``top`` down.
-        top: of its graph.
-        tensor: for people.
+        path: path that it is drawn as, from ``top`` down.
+        top: top of its graph.
+        tensor: shape and dtype of the tensor, for people.
     """
 
     maker: int
@@ -114,9 +114,9 @@ class GraphView:
     """The graphs of all functions of a model, one below the other.
 
     Attributes:
-        boxes: by number.
+        boxes: boxes by number.
         lines: between them.
-        shapes: of what boxes make.
+        shapes: shapes of the tensors that boxes make.
         headings: names of functions, and where they are told; none of a model of one.
         width, height: of all.
     """
@@ -194,6 +194,7 @@ class _Drawing:
         self._longest = max((k.call_seconds for k in known.values()), default=0.0) or 1.0
 
     def _all_edges(self) -> Iterator[tuple[int, int, int]]:
+        """Edges of the graph: maker, taker and tensor, the ends of the graph included."""
         graph = self._graph
         makers = {tensor: n for n, (_, tensor) in enumerate(graph.inputs)}
         for number, call in enumerate(graph.calls):
@@ -238,6 +239,7 @@ class _Drawing:
         return [(tuple(own), tuple(other)) for own, other in zip(takes, gives, strict=True)]
 
     def _place(self, number: int) -> tuple[float, float]:
+        """Left upper corner of a box on the page."""
         x, y = self.layout.corners[number]
         return x, y + self._top
 
@@ -249,6 +251,7 @@ class _Drawing:
         kind: BoxKind,
         ways: tuple[tuple[Link, ...], tuple[Link, ...]],
     ) -> Box:
+        """The box of an input or an output."""
         return Box(
             number=self._first + number,
             title=title,
@@ -265,6 +268,7 @@ class _Drawing:
         )
 
     def _title(self, call: KernelCall) -> str:
+        """Title of a call: its value's name in the user's model, or its operators."""
         kernel = self._known.get(call.kernel)
         own = kernel.operators if kernel is not None else call.kernel
         return tail(call.names[0], _TITLE) if call.names else short((own,), _TITLE)
@@ -276,6 +280,7 @@ class _Drawing:
         call: KernelCall,
         ways: tuple[tuple[Link, ...], tuple[Link, ...]],
     ) -> Box:
+        """The box of a call."""
         kernel = self._known.get(call.kernel)
         made = self._end(number, title, short((call.kernel,), _LINE), self._kind(call), ways)
         find = " ".join((*call.names, call.kernel)).lower()
@@ -297,6 +302,7 @@ class _Drawing:
         )
 
     def _kind(self, call: KernelCall) -> BoxKind:
+        """Kind of a call: a kernel by its bottleneck, a function of the model, or the host."""
         kernel = self._known.get(call.kernel)
         if kernel is not None:
             return kernel.kind
@@ -309,11 +315,13 @@ class _Drawing:
         return f"{extents} {own.dtype}".strip()
 
     def _text(self, tensor: int) -> str:
+        """Shape, type and size of a tensor, for people."""
         size = self._graph.tensors[tensor].size
         told = "of a size known in a call" if size is None else bytes_text(size)
         return f"{self._shape(tensor)}, {told}"
 
     def lines(self) -> Iterator[Arrow]:
+        """Lines between the boxes, with their tensors."""
         for (maker, taker, tensor), path in zip(self._edges, self.layout.lines, strict=True):
             text = self._text(tensor)
             yield Arrow(self._first + maker, self._first + taker, path, self._top, text)

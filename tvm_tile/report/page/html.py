@@ -59,11 +59,12 @@ def render(content: Content) -> str:
 
 
 def _file(name: str) -> str:
+    """Text of a file beside this one."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def _policy(script: str) -> str:
-    """What a browser may do with the page: run the one script, and load nothing."""
+    """Content-security policy of the page: the browser may run the one script, and load nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     styles = "style-src 'unsafe-inline'"
     return f"default-src 'none'; script-src 'sha256-{digest}'; {styles}; base-uri 'none'"
@@ -136,6 +137,7 @@ class _TimeLine:
 
 
 def _time_line(plan: PersistentReport, device: Device | None) -> _TimeLine:
+    """The time line of a persistent kernel, with its colours; no drawing without a device."""
     drawing = Markup(gantt(plan.operators, plan.plan, device)) if device is not None else Markup("")
     colours = dict.fromkeys((operator.name, colour(operator)) for operator in plan.operators)
     return _TimeLine(plan.name, described(plan), drawing, tuple(colours))

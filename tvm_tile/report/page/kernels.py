@@ -19,8 +19,10 @@ _MOST_OPERATORS = 6  # of a kernel, named in a line
 
 
 class BoxKind(Enum):
-    """What a box of the graph is, which its colour says: a kernel, by what bounds it, or an end of
-    the graph. Its value is what it is called."""
+    """Kind of a box, which its colour shows: a kernel, by its bottleneck, or an end of the graph.
+
+    The value of a kind is its name for people.
+    """
 
     MEMORY = Bottleneck.MEMORY.value
     ARITHMETIC = Bottleneck.ARITHMETIC.value
@@ -51,12 +53,12 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class WorkPart:
-    """What a part of a kernel's work takes at least, beside the time of a call.
+    """Least time of a part of a kernel's work, beside the time of a call.
 
     Attributes:
-        kind: of the part.
-        seconds: that it takes.
-        share: of the call's time, at most 1.
+        kind: kind of the part.
+        seconds: seconds of the part.
+        share: share of the call's time, at most 1.
     """
 
     kind: BoxKind
@@ -75,15 +77,15 @@ class KernelView:
 
     Attributes:
         number: its place, those that take most time first.
-        report: what is known of it.
-        kind: what bounds it.
-        share: of the time of all kernels.
-        call_seconds: of one of its calls.
-        parts: of its time.
+        report: report of the kernel.
+        kind: bottleneck of the kernel.
+        share: share of the time of all kernels.
+        call_seconds: seconds of one of its calls.
+        parts: parts of its time.
         facts: names and texts.
         sources: its texts.
-        within: what runs in a persistent kernel: operator, and how often.
-        measured: of its calls in a run, seconds; ``None`` where they were not measured.
+        within: operators that run in a persistent kernel, and how often each does.
+        measured: measured seconds of its calls in a run; ``None`` where they were not measured.
     """
 
     number: int
@@ -99,7 +101,7 @@ class KernelView:
 
     @property
     def title(self) -> str:
-        """What the user calls that which its first call computes."""
+        """Name, in the user's model, of the value that its first call computes."""
         names = self.report.names
         return short(names[0], _ROOM) if names else self.operators
 
@@ -142,7 +144,7 @@ def kernel_views(content: Content) -> tuple[KernelView, ...]:
 
 
 def _parts(report: ModelReport, kernel: KernelReport) -> tuple[WorkPart, ...]:
-    """What bytes, operations and launches of a call take at least."""
+    """Least times of the bytes, operations and launches of a call."""
     if kernel.fallback or report.limits is None or not kernel.run_seconds:
         return ()
     each = kernel.run_seconds / kernel.calls
@@ -187,6 +189,7 @@ def _facts(
 
 
 def _times(report: ModelReport, kernel: KernelReport) -> list[tuple[str, str]]:
+    """Facts about a kernel's time: of a run, of a call, and the rates that it reaches."""
     each = kernel.run_seconds / kernel.calls if kernel.calls else 0.0
     total = sum(one.run_seconds for one in report.kernels) or 1.0
     cold = f", {time_text(kernel.seconds)} with a cold cache" if kernel.seconds != each else ""
@@ -201,7 +204,7 @@ def _times(report: ModelReport, kernel: KernelReport) -> list[tuple[str, str]]:
 
 
 def _taken(kernel: KernelReport, sources: tuple[SourceText, ...]) -> list[tuple[str, str]]:
-    """What its machine code takes."""
+    """Words for the resources of its machine code."""
     facts = []
     for own in kernel.resources:
         parts = [f"{own.registers} registers a thread", f"{bytes_text(own.shared)} shared"]

@@ -21,8 +21,8 @@ class Vertex:
     """A box, or a waypoint of an edge.
 
     Attributes:
-        rank: from above.
-        width: in pixels.
+        rank: rank from above.
+        width: width in pixels.
         is_waypoint: whether it is one.
     """
 
@@ -37,8 +37,8 @@ def ranks(count: int, edges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     A box that nothing comes before is right above the first that needs it.
 
     Args:
-        count: of the boxes.
-        edges: from a box to one of a greater number.
+        count: number of boxes.
+        edges: pairs of a box and one of a greater number that it leads to.
     """
     found = [0] * count
     after: list[list[int]] = [[] for _ in range(count)]
@@ -59,9 +59,9 @@ def ordered(
     """The vertices of each rank from left to right, so that few edges cross.
 
     Args:
-        vertices: by number.
-        above: of each, those that an edge comes from.
-        below: of each, those that an edge goes to.
+        vertices: vertices by number.
+        above: for each vertex, those that an edge comes from.
+        below: for each vertex, those that an edge goes to.
     """
     rows: list[list[int]] = [[] for _ in range(max((v.rank for v in vertices), default=-1) + 1)]
     for number, vertex in enumerate(vertices):
@@ -80,14 +80,17 @@ def ordered(
 
 
 def _places(rows: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Position of each vertex in its row."""
     return {vertex: float(position) for row in rows for position, vertex in enumerate(row)}
 
 
 def _middle(others: Sequence[int], place: Mapping[int, float], own: float) -> float:
+    """Mean place of a vertex's neighbours; its own without any."""
     return sum(place[other] for other in others) / len(others) if others else own
 
 
 def _crossings(rows: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> int:
+    """Number of crossings between the edges of neighbouring ranks."""
     place = _places(rows)
     total = 0
     for row in rows:
@@ -103,12 +106,12 @@ def centres(
     below: Sequence[Sequence[int]],
     gap: float,
 ) -> list[float]:
-    """Where the middle of each vertex is: as near to its neighbours' as those beside it allow.
+    """Middle of each vertex, as near to its neighbours' as those beside it allow.
 
     Args:
-        rows: as :func:`ordered` made them.
+        rows: vertices of each rank, as made by :func:`ordered`.
         vertices, above, below: as of that.
-        gap: between two vertices of a rank, at least.
+        gap: the least distance between two vertices of a rank.
     """
     found = [0.0] * len(vertices)
     offsets = [_offsets(row, vertices, gap) for row in rows]

@@ -24,8 +24,8 @@ class Plane:
     """A graph on a plane.
 
     Attributes:
-        corners: of each box, its left upper one.
-        lines: of each edge, as the path of an SVG file.
+        corners: left upper corner of each box.
+        lines: path of each edge, as in an SVG file.
         width, height: of all of it.
     """
 
@@ -39,10 +39,10 @@ def lay_out(count: int, size: tuple[float, float], edges: Sequence[tuple[int, in
     """Boxes in ranks, one below the other.
 
     Args:
-        count: of the boxes.
-        size: of each, width and height.
-        edges: from a box to one of a greater number, and which value that is: long lines of one
-            value are one line that branches.
+        count: number of boxes.
+        size: width and height of each box.
+        edges: edges from a box to one of a greater number, and the value that each hands on: long
+            lines of one value are one line that branches.
     """
     if not count:
         return Plane((), (), 0.0, 0.0)
@@ -111,6 +111,7 @@ class _Drawer:
             yield self._among(start, chain[1:-1], end) if chain else self._aside(number, start, end)
 
     def _among(self, start: Place, waypoints: Sequence[int], end: Place) -> str:
+        """Path of an edge that goes through waypoints, as curves."""
         parts, at = [f"M{start[0]:.1f} {start[1]:.1f}"], start
         for place in (*self._passed(start, waypoints), end):
             bend = (at[1] + place[1]) / 2
@@ -140,7 +141,7 @@ class _Drawer:
         )
 
     def _assign_lanes(self, right: float) -> Iterator[tuple[tuple[int, int], float]]:
-        """Where lines at the side are; of different values, no two overlap."""
+        """Place the lines at the side, so that no two of different values overlap."""
         spans: dict[tuple[int, int], int] = {}
         for (maker, taker, value), chain in zip(self._edges, self._chains, strict=True):
             if not chain:
@@ -154,8 +155,10 @@ class _Drawer:
             yield (maker, value), right + _LANE * (lane + 2)
 
     def _ports(self, end: int) -> dict[int, float]:
-        """Where each edge leaves its maker (0) or enters its taker (1), in the order of the other
-        ends; edges of one value leave at one place."""
+        """Places where each edge leaves its maker (``end`` 0) or enters its taker (1).
+
+        They are in the order of the other ends; edges of one value leave at one place.
+        """
         by_box: dict[int, list[int]] = {}
         for number, edge in enumerate(self._edges):
             by_box.setdefault(edge[end], []).append(number)
@@ -174,7 +177,7 @@ class _Drawer:
         return found
 
     def _aim(self, number: int, end: int) -> float:
-        """Where an edge comes from or goes to, next to a box."""
+        """Place that an edge comes from or goes to, next to a box."""
         chain = self._chains[number]
         if not chain:
             return self._lanes[self._edges[number][0], self._edges[number][2]]

@@ -31,6 +31,7 @@ def share_text(share: float) -> str:
 
 
 def _scaled(number: float, units: tuple[str, ...]) -> str:
+    """A number with three digits and the unit that suits its size."""
     if not number:
         return "0"
     place = 0

@@ -34,10 +34,11 @@ class Roof:
     """A line that no kernel gets above.
 
     Attributes:
-        path: of the line.
-        text: what it is.
-        place: where that is written.
-        angle: of the text, in degrees; ``None`` of a text that ends there, and does not begin.
+        path: path of the line.
+        text: text beside the line.
+        place: place of the text.
+        angle: angle of the text, in degrees; ``None`` for a text that ends there, and does not
+            begin.
     """
 
     path: str
@@ -63,8 +64,8 @@ class Roofline:
 
     Attributes:
         ticks_across, ticks_up: of the axes.
-        roofs: of the device.
-        points: those of most time first.
+        roofs: lines of the device.
+        points: points, those of most time first.
         left_out: kernels that compute nothing, or of no known time.
     """
 
@@ -85,16 +86,19 @@ class _Log:
     end: float
 
     def at(self, value: float) -> float:
+        """Place of a value, in pixels."""
         share = (math.log10(value) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self, what: str, per_second: bool) -> Iterator[Tick]:
+        """Ticks at the powers of ten."""
         for power in range(math.ceil(self.low), math.floor(self.high) + 1):
             value = 10.0**power
             yield Tick(self.at(value), rate_text(value, what) if per_second else f"{value:g}")
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> _Log:
+        """An axis over values, with some room at both ends."""
         low, high = math.log10(min(values)), math.log10(max(values))
         return cls(low - 0.25, max(high, low + 1) + 0.25, start, end)
 
@@ -145,10 +149,12 @@ def _peaks(roofs: Roofs, kernels: Sequence[KernelView]) -> list[tuple[str, float
 
 
 def _one_of(names: Sequence[str]) -> str:
+    """Name of several kernels at one point."""
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _slopes(roofs: Roofs, most: float, across: _Log, up: _Log) -> Iterator[Roof]:
+    """Sloping lines of a roofline: the rates of the cache and of the memory."""
     for name, rate in (("L2 cache", roofs.cache), ("memory", roofs.memory)):
         low, high = 10**across.low, 10**across.high
         start = max(low, 10**up.low / rate)
@@ -165,6 +171,7 @@ def _slopes(roofs: Roofs, most: float, across: _Log, up: _Log) -> Iterator[Roof]
 def _ceilings(
     peaks: Sequence[tuple[str, float]], roofs: Roofs, across: _Log, up: _Log
 ) -> Iterator[Roof]:
+    """Level lines of a roofline: the peaks of the units."""
     for name, rate in peaks:
         start = across.at(max(10**across.low, rate / roofs.cache))
         y, end = up.at(rate), across.end
@@ -190,7 +197,7 @@ class MemoryPlot:
         ticks_across, ticks_up: of the axes.
         moments: each call.
         most: the most bytes that are needed at once, and while which call.
-        planned: where the line of the memory that was planned is.
+        planned: height of the line of the memory that was planned.
         unknown: tensors whose sizes are known only in a call, which are left out.
     """
 
@@ -239,7 +246,7 @@ def memory_plot(report: ModelReport, kernels: Sequence[KernelView]) -> MemoryPlo
 
 
 def _round_values(most: float) -> Iterator[float]:
-    """From zero on, so that there are a few and each has one digit, or a five behind it."""
+    """A few round values from zero on, each of one digit, or with a five behind it."""
     power = 10.0 ** math.floor(math.log10(most / _TICKS))
     step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power * _TICKS >= most * 0.999)
     return (step * n for n in range(int(most / step) + 1))

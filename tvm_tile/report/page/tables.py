@@ -31,7 +31,7 @@ class CoverRows:
 
 
 def cover_rows(report: ModelReport) -> CoverRows | None:
-    """Which tiles run at which open extents; ``None`` where no kernel has tiles by these."""
+    """Rows on tiles by open extents; ``None`` where no kernel has such tiles."""
     model = report.cover
     if not model.kernels:
         return None
@@ -68,8 +68,11 @@ def coded_rows(weights: Sequence[CodedWeight]) -> tuple[Row, ...]:
 
 
 def joined_rows(decisions: Sequence[Decision]) -> tuple[Row, ...]:
-    """What became one kernel beyond TVM's own fusion: number, functions, rule, times as one and
-    apart, bytes less, and other ways with their times."""
+    """Rows on kernels joined beyond TVM's own fusion.
+
+    Their cells are number, functions, rule, times as one and apart, bytes less, and other ways with
+    their times.
+    """
     made = Counter(decision for decision in decisions if not decision.reason)
     return tuple(
         (
@@ -86,7 +89,7 @@ def joined_rows(decisions: Sequence[Decision]) -> tuple[Row, ...]:
 
 
 def apart_rows(decisions: Sequence[Decision], left: Sequence[LeftApart]) -> tuple[Row, ...]:
-    """What did not: number, functions, why, times as one and apart."""
+    """Rows on groups that were not joined: number, functions, why, times as one and apart."""
     kept = Counter(decision for decision in decisions if decision.reason)
     pairs = [
         (

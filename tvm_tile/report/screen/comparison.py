@@ -21,13 +21,13 @@ def comparison_screen(
     is_measured: bool,
     changes: Sequence[Delta],
 ) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters.
+    """A screen for people: at most 40 lines of at most 100 characters.
 
     Args:
-        sides: what is compared.
-        seconds: of a run of each.
+        sides: titles of the two sides.
+        seconds: seconds of a run of each side.
         is_measured: whether times are measured; else they are predicted.
-        changes: those that differ most first.
+        changes: changes, the largest first.
     """
     for name, report, own in zip("ab", sides, seconds, strict=True):
         yield from _side(name, report, own, is_measured)
@@ -37,6 +37,7 @@ def comparison_screen(
 
 
 def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> Iterator[str]:
+    """Lines on one side of a comparison: device, time, launches and traffic."""
     how = "measured" if is_measured else report.how
     least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
     yield cut(f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}")
@@ -51,6 +52,7 @@ def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> 
 
 
 def _verdict(first: float, second: float) -> str:
+    """Words for which side is faster, and by how much."""
     if not first or not second:
         return "one of them has no time: nothing follows"
     if first == second:
@@ -61,6 +63,7 @@ def _verdict(first: float, second: float) -> str:
 
 
 def _changes(changes: Sequence[Delta], even: float) -> Iterator[str]:
+    """Rows of the largest changes, and a line on all others."""
     told = [change for change in changes if abs(change.difference) > even][:_ROWS]
     rest = changes[len(told) :]
     if told:
@@ -71,6 +74,7 @@ def _changes(changes: Sequence[Delta], even: float) -> Iterator[str]:
 
 
 def _row(change: Delta) -> Row:
+    """The row of a change."""
     cells = (
         _signed(change.difference),
         duration(change.first) if change.first_kernels else "-",
@@ -88,4 +92,5 @@ def _kernels(change: Delta) -> str:
 
 
 def _signed(seconds: float) -> str:
+    """A difference of times for people, with its sign and unit, such as ``"+1.2 us"``."""
     return f"{'+' if seconds > 0 else '-' if seconds < 0 else ''}{duration(abs(seconds))}"

@@ -38,10 +38,10 @@ class _Column:
 
     Attributes:
         extents: its own.
-        tile: which one runs, by number; ``None`` of several kernels.
-        seconds: that this takes.
-        best_seconds: that the best one takes.
-        told: of it, for who points at it.
+        tile: number of the tile that runs; ``None`` for several kernels.
+        seconds: predicted seconds of the tile that runs.
+        best_seconds: predicted seconds of the best tile.
+        told: text for who points at the column.
     """
 
     extents: Point
@@ -53,11 +53,11 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What one pair of lines is drawn from.
+    """Data that one pair of lines is drawn from.
 
     Attributes:
         title: above it.
-        names: of the extents.
+        names: names of the extents.
         columns: the least extents first, one or more.
     """
 
@@ -79,7 +79,7 @@ def draw_cover(model: ModelCover, how: str) -> str:
     axis; colours are tiles, and upright lines where one ends. To point at a column names its tiles.
 
     Args:
-        model: of a report.
+        model: model times of a report.
         how: times are ``"predicted"`` or ``"estimated"``.
 
     Returns:
@@ -97,6 +97,7 @@ def draw_cover(model: ModelCover, how: str) -> str:
 
 
 def _pictures(model: ModelCover) -> Iterator[_Picture]:
+    """The picture of all kernels together, then one of each."""
     names = tuple(symbol.name for symbol in model.symbols)
     columns = [
         _Column(time.extents, None, time.seconds, time.best_seconds, "") for time in model.times
@@ -111,6 +112,7 @@ def _pictures(model: ModelCover) -> Iterator[_Picture]:
 
 
 def _columns(cover: CoverReport) -> Iterator[_Column]:
+    """Columns of a kernel's picture, the least extents first."""
     for point in reversed(cover.points):
         runs = cover.tile_of(point)
         told = f"runs: {runs.rule}, {runs.tile}\nbest: {point.rule}, {point.tile}"
@@ -118,6 +120,7 @@ def _columns(cover: CoverReport) -> Iterator[_Column]:
 
 
 def _most(names: Sequence[str], columns: Sequence[_Column]) -> str:
+    """Words for the largest share of time that the tiles lose, and at which extents."""
     worst = max(columns, key=lambda column: column.seconds / column.best_seconds)
     lost = f"{100 * (worst.seconds / worst.best_seconds - 1):.1f} %"
     return f"{lost} lost at most, at {_list(names, worst.extents)}"
@@ -125,12 +128,12 @@ def _most(names: Sequence[str], columns: Sequence[_Column]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Where seconds are on a logarithmic axis.
+    """A logarithmic axis of seconds.
 
     Attributes:
         low: seconds at the bottom.
         high: seconds at the top.
-        top: of the axis, in pixels.
+        top: top of the axis, in pixels.
     """
 
     low: float
@@ -145,7 +148,7 @@ class _Axis:
         return cls(min(times) / room, max(times) * room, top)
 
     def y(self, seconds: float) -> float:
-        """Where a time is, in pixels."""
+        """Height of a time, in pixels from the top."""
         share = math.log(seconds / self.low) / math.log(self.high / self.low)
         return self.top + _HEIGHT * (1 - share)
 
@@ -197,17 +200,21 @@ def _line(kind: str, heights: Sequence[float], left: float, wide: float) -> str:
 
 
 def _colour(tile: int | None) -> str:
+    """Colour of a tile."""
     return "white" if tile is None else f"hsl({tile * _GOLDEN_ANGLE % 360:.0f} 60% 92%)"
 
 
 def _times(column: _Column) -> str:
+    """Words for the times of a column."""
     return f"{column.seconds * 1e6:.2f} us, at best {column.best_seconds * 1e6:.2f} us"
 
 
 def _list(names: Sequence[str], extents: Point) -> str:
+    """Extents with their names, such as ``"n = 4, h = 8"``."""
     return ", ".join(f"{name} = {extent}" for name, extent in zip(names, extents, strict=True))
 
 
 def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    """A line of text of the drawing."""
     own = f' class="{kind}"' if kind else ""
     return f'<text{own} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

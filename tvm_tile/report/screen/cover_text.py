@@ -1,4 +1,4 @@
-"""Which tiles run at which open extents, and what that costs, as lines for people."""
+"""Tiles that run at open extents, and the time that these lose, as lines for people."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def render_cover(model: ModelCover, how: str) -> Iterator[Part]:
 
 
 def _rows(symbols: Sequence[Symbol], times: Sequence[ModelTimes]) -> Iterator[tuple[str, ...]]:
+    """Rows of the model's times at some extents."""
     yield (*(symbol.name for symbol in symbols), "these tiles", "best tiles", "lost")
     for time in times:
         both = (f"{seconds * 1e6:.1f} us" for seconds in (time.seconds, time.best_seconds))
@@ -42,8 +43,10 @@ def _rows(symbols: Sequence[Symbol], times: Sequence[ModelTimes]) -> Iterator[tu
 
 
 def _lost(share: float) -> str:
+    """A share of time for people, in percent."""
     return f"{100 * share:.1f} %"
 
 
 def _list(names: Sequence[str], sign: str, extents: Point) -> str:
+    """Extents with their names and a sign between them."""
     return ", ".join(f"{name}{sign}{extent}" for name, extent in zip(names, extents, strict=True))

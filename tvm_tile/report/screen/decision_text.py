@@ -1,4 +1,4 @@
-"""What was joined into one kernel and what was left apart, as lines for people."""
+"""Groups that were joined into one kernel, and groups left apart, as lines for people."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from tvm_tile.tile.weld.connect import Decision
 
 
 def render_joined(decisions: Sequence[Decision]) -> Iterator[str]:
-    """What became one kernel; equal decisions are one line, with their number."""
+    """Lines on groups that became one kernel; equal decisions are one line, with their number."""
     return _decided("joined:", [decision for decision in decisions if not decision.reason])
 
 
 def render_apart(decisions: Sequence[Decision]) -> Iterator[str]:
-    """What did not, and why."""
+    """Lines on groups that did not become one kernel, and why."""
     return _decided("left apart:", [decision for decision in decisions if decision.reason])
 
 
 def _decided(title: str, decisions: Sequence[Decision]) -> Iterator[str]:
+    """Lines on decisions under a title; equal ones once, with their number."""
     yield from [title] if decisions else []
     for decision, count in Counter(decisions).items():
         yield f"  {count} x {_names(decision.functions)}: {_outcome(decision)}"
@@ -26,10 +27,12 @@ def _decided(title: str, decisions: Sequence[Decision]) -> Iterator[str]:
 
 
 def _names(functions: tuple[str, ...]) -> str:
+    """Names of functions that are one group."""
     return " + ".join(functions)
 
 
 def _outcome(decision: Decision) -> str:
+    """Words for a decision's outcome: rule, times and traffic, or the reason against it."""
     alone = f"{decision.apart * 1e6:.1f} us apart"
     as_one = f"{decision.together * 1e6:.1f} us as one"
     moved = f"{decision.saved_bytes / 1e6:.2f} MB"

@@ -54,6 +54,7 @@ def draw(decisions: Sequence[Decision]) -> str:
 
 
 def _height(decision: Decision) -> int:
+    """Height of a group's drawing."""
     return len(decision.functions) * (_BOX_HEIGHT + _GAP) - _GAP + 2 * _PADDING
 
 
@@ -91,4 +92,5 @@ def _arrow(decision: Decision, edge: Edge, corner: tuple[int, int], lane: int) -
 
 
 def _text(x: int, y: int, text: str) -> str:
+    """A line of text of the drawing."""
     return f'<text x="{x}" y="{y}">{escape(text)}</text>'

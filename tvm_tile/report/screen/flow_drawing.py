@@ -32,7 +32,7 @@ _HEAD = """<style>
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """From one instruction to another that is not the one below it.
+    """A jump from one instruction to another that is not the one below it.
 
     Attributes:
         start: place of the one.
@@ -62,10 +62,10 @@ def draw_veu(
     hold, no iteration is left, or a call has ended. rTasks of equal code have one colour.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
         plan: places the operators.
-        veu: which one.
+        veu: number of the vEU.
 
     Returns:
         The text of an SVG file.
@@ -92,8 +92,10 @@ def draw_veu(
 
 
 def jumps(code: Sequence[Told]) -> tuple[Jump, ...]:
-    """What does not lead to the next instruction; those that run beside each other have a lane
-    each, the short ones near."""
+    """Jumps that do not lead to the next instruction.
+
+    Jumps that run beside each other have a lane each, the short ones near.
+    """
     found = [
         Jump(place, end, is_otherwise)
         for place, own in enumerate(code)
@@ -109,17 +111,19 @@ def jumps(code: Sequence[Told]) -> tuple[Jump, ...]:
 
 
 def _are_beside(one: Jump, other: Jump) -> bool:
+    """Whether two jumps in the same direction need lanes of their own."""
     first = max(min(one.start, one.end), min(other.start, other.end))
     last = min(max(one.start, one.end), max(other.start, other.end))
     return one.is_back == other.is_back and first <= last
 
 
 def _height(own: Told) -> int:
+    """Height of an instruction's box."""
     return 2 * _PADDING + _LINE * (1 + len(own.waits))
 
 
 def _tops(code: Sequence[Told]) -> Iterator[int]:
-    """Where each box begins, and where one behind the last would."""
+    """Top of each box, and of one behind the last."""
     top = _MARGIN + _TITLE
     yield top
     for own in code:
@@ -128,6 +132,7 @@ def _tops(code: Sequence[Told]) -> Iterator[int]:
 
 
 def _box(own: Told, operators: Sequence[ROperator], x: int, top: int) -> Iterator[str]:
+    """The box of an instruction, with its text."""
     fill = "#f4f4f4"
     if own.operator is not None:
         fill = f"hsl({operators[own.operator].body * _GOLDEN_ANGLE % 360:.0f} 60% 85%)"
@@ -151,10 +156,12 @@ def _arrow(jump: Jump, code: Sequence[Told], tops: Sequence[int], x: int) -> str
 
 
 def _path(line: str, *, is_otherwise: bool) -> str:
+    """The path of an arrow, dashed if it is taken otherwise."""
     dashed = " otherwise" if is_otherwise else ""
     return f'<path class="arrow{dashed}" d="{line}"/>'
 
 
 def _text(x: int, y: int, text: str, kind: str = "") -> str:
+    """A line of text of the drawing."""
     own = f' class="{kind}"' if kind else ""
     return f'<text{own} x="{x}" y="{y}">{escape(text)}</text>'

@@ -43,9 +43,9 @@ class Told:
 
     Attributes:
         operator: number of the rOperator whose rTask it runs; None of another instruction.
-        does: what it does.
-        waits: what it waits for before, each; "last time" is in the execution before this one of
-            the region that it lies in.
+        does: words for its work.
+        waits: words for each of its waits before that; "last time" is in the execution before this
+            one of the region that it lies in.
         next: place of what is behind it; None where it has none of its own.
         otherwise: place of what is behind it where a condition does not hold, no iteration is left,
             or a call has ended; None where it goes on in one way.
@@ -79,7 +79,7 @@ def outline(operators: Sequence[ROperator], program: RProgram) -> str:
     """A program as indented lines: a rOperator each, and the loops and branches around it.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself. Two iterations of a loop that hands values on are written out: one reads
             where the other one writes.
     """
@@ -96,10 +96,10 @@ def listing(
     """The instructions of a vEU as numbered lines, with what they wait for and where they lead.
 
     Args:
-        operators: of the program.
+        operators: operators of the program.
         program: itself.
         plan: places the operators.
-        veu: which one.
+        veu: number of the vEU.
     """
     lines = []
     for place, own in enumerate(told(operators, program, plan, veu)):
@@ -148,6 +148,7 @@ def names_of(operators: Sequence[ROperator], program: RProgram) -> tuple[str, ..
 
 
 def _does(instruction: Instruction, names: Sequence[str]) -> str:
+    """Words for what an instruction does."""
     match instruction:
         case RunTask(task, _, region):
             again = "" if region == NO_REGION else ", then the next iteration"
@@ -170,6 +171,7 @@ def _does(instruction: Instruction, names: Sequence[str]) -> str:
 
 
 def _otherwise(instruction: Instruction) -> int | None:
+    """The instruction that follows otherwise; ``None`` where there is one only."""
     match instruction:
         case RunTask(_, _, region, otherwise) if region != NO_REGION:
             return otherwise
@@ -179,7 +181,7 @@ def _otherwise(instruction: Instruction) -> int | None:
 
 
 def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
-    """What there is of loops and branches; the question for another iteration is none."""
+    """Numbers of loops and branches, by kind; the question for another iteration is none."""
     for item in items:
         match item:
             case Repeat(_, _, body):
@@ -195,6 +197,7 @@ def _kinds(items: Sequence[Item], most: int) -> Iterator[str]:
 
 
 def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
+    """Lines of a program's items."""
     for item in items:
         match item:
             case Series(operators):
@@ -215,9 +218,11 @@ def _lines(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
 
 
 def _indented(items: Sequence[Item], names: Sequence[str]) -> Iterator[str]:
+    """Lines of a program's items, one level deeper."""
     lines = list(_lines(items, names)) or ["nothing"]
     return (_INDENT + line for line in lines)
 
 
 def _several(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

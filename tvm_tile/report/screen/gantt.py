@@ -56,11 +56,12 @@ def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device)
 
 
 def colour(operator: ROperator) -> str:
-    """What the boxes of an operator are filled with; equal for equal code."""
+    """Colour that fills the boxes of an operator; equal for equal code."""
     return f"hsl({operator.body * _GOLDEN_ANGLE % 360:.0f} 60% 55%)"
 
 
 def _box(span: Slot, operators: tuple[ROperator, ...], plan: ExecutionPlan, seconds: float) -> str:
+    """The box of rTasks in the drawing."""
     across, down = _WIDTH / seconds, _HEIGHT / plan.num_veus
     x, y = _MARGIN + span.begin * across, _MARGIN + _TITLE + span.first_veu * down
     width, height = (span.end - span.begin) * across, span.num_veus * down
@@ -80,4 +81,5 @@ def _axis(seconds: float) -> Iterator[str]:
 
 
 def _text(x: float, y: float, text: str) -> str:
+    """A line of text of the drawing."""
     return f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

@@ -59,7 +59,7 @@ def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]
 
 
 def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[Part]:
-    """What kernels take of a compute unit, where the code says all that its table tells."""
+    """Table of what kernels take of a compute unit; of those whose machine code says all of it."""
     rows = [
         _taken(kernel, own)
         for kernel in kernels
@@ -73,6 +73,7 @@ def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[Part]:
 
 
 def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
+    """Cells on a kernel's machine code, with predictions in brackets."""
     is_main = own is kernel.main
     registers = f" ({kernel.registers})" if is_main and kernel.registers is not None else ""
     shared = f" ({kernel.shared_bytes})" if is_main and (own.shared or kernel.shared_bytes) else ""
@@ -89,6 +90,7 @@ def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
 
 
 def _row(kernel: KernelReport) -> tuple[str, ...]:
+    """Cells of a kernel."""
     ours, other = not kernel.fallback, kernel.runner_up
     return (
         kernel.rule,
@@ -105,4 +107,5 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
 
 
 def _measured(kernel: KernelReport) -> str:
+    """Words for the measured candidate that was kept."""
     return f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"

@@ -1,4 +1,4 @@
-"""What became of co-scheduling, as lines for people."""
+"""Outcome of co-scheduling, as lines for people."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def render_plans(
 
 
 def _lines(report: PersistentReport) -> Iterator[str]:
+    """Lines on a persistent kernel."""
     plan, proof = report.plan, report.proof
     times = f"{plan.seconds * 1e6:.1f} us as one, {report.apart_seconds * 1e6:.1f} us apart"
     yield f"  {report.name}: {described(report)}, {times}"

@@ -28,7 +28,7 @@ _HEADING = (
 
 
 def profile_screen(profile: ModelProfile) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters."""
+    """A screen for people: at most 40 lines of at most 100 characters."""
     yield from map(cut, _totals(profile))
     yield ""
     yield from _kernels(profile.kernels)
@@ -38,6 +38,7 @@ def profile_screen(profile: ModelProfile) -> Iterator[str]:
 
 
 def _totals(profile: ModelProfile) -> Iterator[str]:
+    """Lines on a whole run: its times, and their parts."""
     report, shares = profile.report, profile.shares
     runs = counted(len(profile.runs), "run")
     yield f"{report.device}: {runs} watched by {profile.source}, {_graphs(profile)}"
@@ -57,6 +58,7 @@ def _totals(profile: ModelProfile) -> Iterator[str]:
 
 
 def _graphs(profile: ModelProfile) -> str:
+    """Words for how the kernels of a run are launched."""
     launches = profile.report.launches
     if launches is None or not launches.graphs:
         return "kernels launched one by one"
@@ -64,11 +66,13 @@ def _graphs(profile: ModelProfile) -> str:
 
 
 def _share(seconds: float, profile: ModelProfile) -> str:
+    """A time and its share of a watched run, for people."""
     whole = profile.shares.whole
     return f"{duration(seconds)} ({100 * seconds / whole if whole else 0.0:.1f} %)"
 
 
 def _kernels(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
+    """Rows of the kernels that took most time, and a line on the others."""
     first, rest = kernels[:_ROWS], kernels[_ROWS:]
     yield from with_room(_HEADING, [_row(kernel) for kernel in first])
     if rest:
@@ -77,6 +81,7 @@ def _kernels(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
 
 
 def _row(kernel: KernelProfile) -> Row:
+    """The row of a kernel."""
     cells = (
         duration(kernel.seconds),
         _UNKNOWN if kernel.predicted is None else duration(kernel.predicted),
@@ -90,10 +95,12 @@ def _row(kernel: KernelProfile) -> Row:
 
 
 def _rate(per_second: float | None) -> str:
+    """A rate in units of 10**9 a second, for people."""
     return _UNKNOWN if per_second is None else f"{per_second * 1e-9:.0f}"
 
 
 def _computes(kernel: KernelProfile, width: int) -> str:
+    """Name of a kernel's values in the user's model; a foreign kernel's symbol."""
     known = kernel.report
     if known is None:
         return cut(f"foreign: {kernel.name}", width)
@@ -101,6 +108,7 @@ def _computes(kernel: KernelProfile, width: int) -> str:
 
 
 def _remarks(profile: ModelProfile) -> Iterator[str]:
+    """Lines on kernels that did not run, on vEUs, and on fallbacks."""
     unseen = profile.unseen
     for kernel in unseen[:_UNSEEN]:
         yield f"did not run: {computes(kernel, WIDTH // 2)}: {kernel.name}"

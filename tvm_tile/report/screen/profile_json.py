@@ -74,6 +74,7 @@ def profile_json(profile: ModelProfile) -> str:
 
 
 def _kernel(kernel: KernelProfile) -> dict[str, Any]:
+    """A kernel's profile as JSON's data."""
     return {
         "name": kernel.name,
         "computes": kernel.report.names if kernel.report else [],

@@ -62,6 +62,7 @@ def json_of(report: ModelReport, sort: Sort = "time") -> str:
 
 
 def _kernel(report: ModelReport, kernel: KernelReport) -> dict[str, Any]:
+    """A kernel's report as JSON's data."""
     ours = not kernel.fallback
     return {
         "name": kernel.name,

@@ -27,13 +27,13 @@ _HEADING = ("share", "time", "calls", "bound by", "computes (first call)")
 
 
 def screen(report: ModelReport, sort: Sort, measured: float, spread: float) -> Iterator[str]:
-    """At most 40 lines of at most 100 characters.
+    """A screen for people: at most 40 lines of at most 100 characters.
 
     Args:
-        report: of a model.
-        sort: which kernels come first.
+        report: report of a model.
+        sort: order of the kernels.
         measured: seconds of a run; 0 where none was measured.
-        spread: of these.
+        spread: spread of the measured seconds.
     """
     yield from map(cut, _totals(report, measured, spread))
     yield ""
@@ -44,6 +44,7 @@ def screen(report: ModelReport, sort: Sort, measured: float, spread: float) -> I
 
 
 def _totals(report: ModelReport, measured: float, spread: float) -> Iterator[str]:
+    """Lines on a whole run: time, limit, traffic, launches, memory, compilation."""
     taken = f", {duration(measured)} measured (spread {duration(spread)})" if measured else ""
     run = f"{report.at_least}{duration(report.predicted_seconds)} {report.how}"
     yield f"{report.device}: a run takes {run}{taken}"
@@ -65,6 +66,7 @@ def _totals(report: ModelReport, measured: float, spread: float) -> Iterator[str
 
 
 def _launches(report: ModelReport) -> str:
+    """Words for the launches of a run."""
     count = sum(kernel.calls * kernel.launches for kernel in report.kernels)
     if report.launches is None:
         return f"{count} kernels, one by one"
@@ -75,6 +77,7 @@ def _launches(report: ModelReport) -> str:
 
 
 def _kernels(report: ModelReport, sort: Sort) -> Iterator[str]:
+    """Rows of the kernels that take most time, and a line on the others."""
     ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
     total = sum(kernel.run_seconds for kernel in ordered) or 1.0
     first = ordered[:_ROWS]
@@ -85,6 +88,7 @@ def _kernels(report: ModelReport, sort: Sort) -> Iterator[str]:
 
 
 def _row(report: ModelReport, kernel: KernelReport, total: float) -> Row:
+    """The row of a kernel."""
     cells = (
         f"{100 * kernel.run_seconds / total:.1f} %",
         duration(kernel.run_seconds),
@@ -95,6 +99,7 @@ def _row(report: ModelReport, kernel: KernelReport, total: float) -> Row:
 
 
 def _remarks(report: ModelReport) -> Iterator[str]:
+    """Lines on fallbacks and joined groups, notes, and where to read more."""
     for kernel in report.fallbacks[:_FALLBACKS]:
         what = computes(kernel, WIDTH // 3)
         yield f"fell back to TVM's schedules: {what}: {kernel.fallback}"
@@ -108,7 +113,7 @@ def _remarks(report: ModelReport) -> Iterator[str]:
 
 
 def _groups(report: ModelReport) -> Iterator[str]:
-    """What became one kernel."""
+    """Lines on groups of operators that became one kernel."""
     joined = [decision for decision in report.decisions if not decision.reason]
     if joined:
         functions = sum(len(decision.functions) for decision in joined)

@@ -41,6 +41,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _lines(part: Part) -> Iterator[str]:
+    """Lines of a text or of a table."""
     if isinstance(part, str):
         yield part
     else:

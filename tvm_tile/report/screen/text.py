@@ -14,7 +14,7 @@ WIDTH = 100
 
 
 Row = tuple[Sequence[str], Callable[[int], str]]
-"""Cells of a table, and what tells the last one in at most so many characters."""
+"""Cells of a table, and a function that gives the last one in at most a number of characters."""
 
 
 def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
@@ -27,7 +27,7 @@ def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def computes(kernel: KernelReport, width: int) -> str:
-    """What a kernel computes, as the user's model calls it, in at most ``width`` characters."""
+    """Name, in the user's model, of a kernel's values, in at most ``width`` characters."""
     if kernel.names:
         return short(kernel.names[0], width)
     return cut(f"({kernel.operators or kernel.name})", width)

@@ -40,6 +40,7 @@ def trace_text(profile: ModelProfile) -> str:
 
 
 def _heading(profile: ModelProfile, run: Sequence[Activity]) -> Iterator[dict[str, Any]]:
+    """Names of the trace's tracks: those measured, and the predicted one."""
     yield _named("process_name", _MEASURED, 0, f"measured by {profile.source}")
     for stream in sorted({one.stream for one in run}):
         yield _named("thread_name", _MEASURED, stream, f"stream {stream}")
@@ -50,6 +51,7 @@ def _heading(profile: ModelProfile, run: Sequence[Activity]) -> Iterator[dict[st
 def _measured(
     run: Sequence[Activity], known: Mapping[str, KernelReport]
 ) -> Iterator[dict[str, Any]]:
+    """Events of the measured activities."""
     for one in run:
         kernel = known.get(function_of(one.name, known))
         yield _event(one, kernel, _MEASURED, one.stream, one.begin, one.seconds)
@@ -58,6 +60,7 @@ def _measured(
 def _predicted(
     run: Sequence[Activity], known: Mapping[str, KernelReport]
 ) -> Iterator[dict[str, Any]]:
+    """Events of the predicted kernels, one after another."""
     begin = run[0].begin if run else 0.0
     for one in run:
         kernel = known.get(function_of(one.name, known))
@@ -93,6 +96,7 @@ def _event(
     begin: float,
     seconds: float,
 ) -> dict[str, Any]:
+    """An event of the trace."""
     label = short(kernel.names[0], _LABEL) if kernel and kernel.names else one.name
     return {
         "ph": "X",
@@ -107,6 +111,7 @@ def _event(
 
 
 def _details(kernel: KernelReport) -> dict[str, Any]:
+    """Details of a kernel, which viewers show on request."""
     return {
         "computes": [list(names) for names in kernel.names],
         "rule": kernel.rule,
@@ -119,4 +124,5 @@ def _details(kernel: KernelReport) -> dict[str, Any]:
 
 
 def _named(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    """An entry that names a track."""
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}

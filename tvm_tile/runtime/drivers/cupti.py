@@ -38,7 +38,7 @@ def load_cupti() -> Cupti:
     """CUPTI in this process.
 
     Raises:
-        ProfileError: it is not installed, or not with a driver that it serves.
+        ProfileError: CUPTI is not installed, or not with a driver that it serves.
     """
     # One for the process, which has one receiver of records.
     try:
@@ -53,7 +53,7 @@ def load_cupti() -> Cupti:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is read of a record of CUPTI's; times are nanoseconds of its clock."""
+    """Fields of one of CUPTI's records; times are nanoseconds of its clock."""
 
     name: str
     begin: int
@@ -97,7 +97,7 @@ class Cupti:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[tuple[Activity, ...], ...]:
-        """What the GPU does in each of some runs; it is held until a run is launched.
+        """Activities of the GPU in each of some runs; it is held until a run is launched.
 
         Raises:
             ProfileError: CUPTI fails, or has no times for what ran.
@@ -123,10 +123,12 @@ class Cupti:
 
     @cached_property
     def _hold(self) -> Hold:
+        """The kernel that keeps the GPU waiting."""
         return Hold(self._driver)
 
     @contextmanager
     def _enabled(self) -> Iterator[None]:
+        """Have CUPTI record activities within the context."""
         enabled = []
         self._records = []
         try:
@@ -157,11 +159,11 @@ class Cupti:
 def activities_of(
     times: Sequence[tuple[int, int]], records: Sequence[Record]
 ) -> tuple[tuple[Activity, ...], ...]:
-    """What the device did in each of some runs, in the order of its begin.
+    """Activities of the device in each of some runs, in the order of their begin.
 
     Args:
         times: when the host began each run, and when it saw it end, nanoseconds.
-        records: of all runs.
+        records: records of all runs.
 
     Raises:
         ProfileError: a record has no times, or a run no records.

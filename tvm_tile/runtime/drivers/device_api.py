@@ -50,7 +50,10 @@ _FUNCTIONS = (
 
 
 class DeviceMemory(Protocol):
-    """What TVM asks of a device. No exception can pass through C++: see the implementation."""
+    """Functions of a device that TVM calls.
+
+    No exception can pass through C++: the implementation notes failures.
+    """
 
     def set_device(self, index: int) -> None:
         """Make a device the one that the calling thread uses."""
@@ -121,6 +124,7 @@ def install_device_api(name: str, memory: DeviceMemory) -> None:
 
 
 def _inherited_table() -> list[int | None]:
+    """TVM's table of virtual functions, after a check that it is laid out as expected."""
     from tvm.base import _LOADED_LIBS
 
     library = _LOADED_LIBS["tvm_runtime"]
@@ -136,6 +140,7 @@ def _inherited_table() -> list[int | None]:
 
 
 def _unknown(current: str) -> InstallationError:
+    """The error for a TVM whose library is laid out otherwise."""
     return InstallationError(
         "TVM's runtime library must have the DeviceAPI of TVM 0.27",
         current,

@@ -66,6 +66,7 @@ class EmulatedKernel:
 
 
 def _argument_setter(arg_type: str) -> Callable[[Any], Any]:
+    """Function that turns an argument into what OpenCL takes, by its type."""
     if arg_type == "handle":
         return _shared_pointer
     return np.dtype(arg_type).type

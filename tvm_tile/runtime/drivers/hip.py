@@ -89,7 +89,7 @@ class _Properties(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class HipProperties:
-    """What HIP tells about a GPU.
+    """Properties of a GPU as HIP tells them.
 
     Attributes:
         name: the marketing name.
@@ -136,8 +136,8 @@ def load_hip() -> Hip | None:
     know each other's memory.
 
     Raises:
-        UnknownDeviceError: it is older than ROCm 6.
-        DriverError: it does not start.
+        UnknownDeviceError: the runtime is older than ROCm 6.
+        DriverError: the runtime does not start.
     """
     try:
         return _loaded()
@@ -165,7 +165,7 @@ class Hip:
 
     Raises:
         UnknownDeviceError: the library lacks a function.
-        DriverError: it does not start.
+        DriverError: the runtime does not start.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -187,7 +187,7 @@ class Hip:
         return 0 if code else count.value
 
     def properties(self, device: int) -> HipProperties:
-        """What there is to know about a GPU."""
+        """Name, architecture, wave size and limits of the GPU with this number."""
         found = _Properties()
         self._call("hipGetDevicePropertiesR0600", ctypes.byref(found), device)
         return HipProperties(
@@ -268,7 +268,7 @@ class Hip:
         """Enqueue a kernel.
 
         Args:
-            function: from :meth:`function`.
+            function: address of the kernel, from :meth:`function`.
             extents: blocks along x, y and z, threads of a block along x, y and z, and bytes of
                 dynamic shared memory of a block.
             stream: a stream of the thread's GPU.
@@ -287,11 +287,13 @@ class Hip:
         return handle.value or 0
 
     def _call(self, name: str, *arguments: object) -> None:
+        """Call a function of HIP; raises where it reports an error."""
         code = self._functions[name](*arguments)
         if code:
             raise self._error(name, code)
 
     def _error(self, name: str, code: int, detail: str = "") -> DriverError:
+        """The error for a code that HIP reports."""
         label, text = (
             (getattr(self._library, tell)(code) or b"no text").decode(errors="replace")
             for tell in ("hipGetErrorName", "hipGetErrorString")
@@ -305,6 +307,7 @@ class Hip:
 
 
 def _function(library: ctypes.CDLL, name: str) -> Any:
+    """A function of HIP's library, with its prototype."""
     try:
         function = getattr(library, name)
     except AttributeError as error:

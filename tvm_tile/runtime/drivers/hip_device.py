@@ -25,7 +25,7 @@ def find_hip_device(arch: str, device_name: str) -> HipDevice:
 
     Args:
         arch: the architecture, such as ``"gfx942"``, perhaps with features.
-        device_name: for the message.
+        device_name: name of the device, for the message.
 
     Raises:
         UnknownDeviceError: there is no HIP runtime or no GPU.
@@ -60,6 +60,7 @@ def _check_architecture(arch: str, gpu: HipProperties) -> None:
 
 @functools.cache
 def _hip_device(hip: Hip) -> HipDevice:
+    """The AMD GPU of this process."""
     # One for the process: TVM never lets go of the memory it was given.
     return HipDevice(hip)
 
@@ -104,7 +105,7 @@ class HipDevice:
         """Time a function on tensors of this GPU: each sample lies between two events.
 
         Args:
-            function: it enqueues kernels on the thread's stream.
+            function: function that enqueues kernels on the thread's stream.
             arguments: TVM's tensors (torch's would bring their own stream).
             repeats: timed calls, after a few that warm up.
         """
@@ -125,7 +126,7 @@ class HipDevice:
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[tuple[Activity, ...], ...]:
-        """What the GPU does in each run of :class:`~tvm_tile.runtime.drivers.tracing.Watcher`.
+        """Activities of the GPU in each run of :class:`~tvm_tile.runtime.drivers.tracing.Watcher`.
 
         Two events are around each kernel, which keep it from beginning while the one before ends.
         """
@@ -136,6 +137,7 @@ class HipDevice:
         return tuple(self._watched(run, wait) for _ in range(count))
 
     def _watched(self, run: Callable[[], object], wait: Callable[[], None]) -> tuple[Activity, ...]:
+        """Activities of one run, by events around each kernel."""
         hip, stream = self._hip, current_stream(_INDEX)
         marks: list[tuple[str, int, int]] = []
         with ExitStack() as events:

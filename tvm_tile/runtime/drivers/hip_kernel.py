@@ -44,10 +44,10 @@ class HipKernel:
     """One kernel in a GPU's memory.
 
     Args:
-        kernel: with its code object.
+        kernel: kernel with its code object.
         hip: the runtime.
         device: the GPU's index.
-        failures: what failed before in a thread; its next launch raises it.
+        failures: failures of earlier calls in a thread; its next launch raises them.
 
     Raises:
         BuildError: an argument or a launch parameter is of a kind that HIP does not take.
@@ -100,12 +100,14 @@ class HipKernel:
 
 
 def _unload(hip: Hip, device: int, module: int) -> None:
+    """Remove a kernel's code from the GPU, once all launches have ended."""
     hip.set_device(device)
     hip.synchronize()  # a launch may still be under way
     hip.unload_module(module)
 
 
 def _packing(kernel: Kernel) -> struct.Struct:
+    """Layout of a kernel's arguments in memory."""
     unknown = sorted(set(kernel.arg_types) - _LETTERS.keys())
     if unknown:
         raise BuildError(

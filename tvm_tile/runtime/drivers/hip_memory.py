@@ -29,7 +29,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Failures(threading.local):
-    """What failed in the calling thread where no exception could be raised."""
+    """Failures in the calling thread where no exception could be raised."""
 
     def __init__(self) -> None:
         self._first: BaseException | None = None
@@ -82,6 +82,7 @@ class Failures(threading.local):
         return self._first is not None
 
     def _take(self) -> BaseException | None:
+        """The first failure that is kept, which is then forgotten."""
         failure, self._first = self._first, None
         return failure
 
@@ -121,7 +122,7 @@ class HipMemory:
 
     Args:
         hip: the runtime.
-        failures: where failures are noted.
+        failures: list of failures.
     """
 
     def __init__(self, hip: Hip, failures: Failures) -> None:
@@ -138,7 +139,7 @@ class HipMemory:
 
     @_noted
     def attribute(self, index: int, kind: int) -> int | None:
-        """What TVM's code generator asks of a GPU that is present."""
+        """Attribute of a GPU that TVM's code generator asks for."""
         if kind == _EXISTS:
             return int(index < self._hip.device_count())
         properties = self._hip.properties(index)
@@ -219,6 +220,7 @@ def current_stream(index: int) -> int:
 
 @functools.cache
 def _stream_function(library: Any) -> Any:
+    """TVM's function that tells the current stream."""
     import ctypes
 
     function = library.TVMFFIEnvGetStream

@@ -55,7 +55,7 @@ class Hold:
         """Keep the stream that the next kernels go to busy for so long.
 
         Raises:
-            DriverError: it cannot be launched.
+            DriverError: the kernel cannot be launched.
         """
         import tvm_ffi
 
@@ -67,11 +67,11 @@ class Hold:
 
 
 def checked(name: str, answer: tuple[Any, ...]) -> Any:
-    """What a function of the driver gave, if anything.
+    """Result of a function of the driver, if any.
 
     Args:
         name: the function's.
-        answer: its status, and what it gave.
+        answer: status of the function, and its result.
 
     Raises:
         DriverError: the status is that of an error.

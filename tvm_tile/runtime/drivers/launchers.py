@@ -50,7 +50,7 @@ def launching_by(launch: Launch) -> Iterator[None]:
     """Have the kernels that this thread launches launched by a function, within the context.
 
     Args:
-        launch: is given a kernel and what it is to be launched with.
+        launch: called with a kernel and its launch arguments.
     """
     former = _LAUNCH.set(launch)
     try:
@@ -64,7 +64,7 @@ def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
 
     Args:
         kernel: the kernel.
-        make: makes its launcher, where no live model has one.
+        make: function that makes its launcher, where no live model has one.
 
     Raises:
         BuildError: another live model has a different kernel of that name.
@@ -89,6 +89,8 @@ def attach(kernel: Kernel, make: Callable[[Kernel], _Launcher]) -> _Launcher:
 
 
 def _launch_by_name(name: str) -> Callable[..., None]:
+    """A function for TVM's host code that launches the kernel of this name."""
+
     # TVM's table must not keep the kernel alive; and host code, which is kept longer than models
     # are, keeps this function: the kernel may be another launcher's by then.
     def call(*arguments: Any) -> None:
@@ -100,6 +102,7 @@ def _launch_by_name(name: str) -> Callable[..., None]:
 
 
 def _forget(name: str) -> None:
+    """Remove a kernel's function once no model has the kernel."""
     import tvm_ffi
 
     with _LOCK:

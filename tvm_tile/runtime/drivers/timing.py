@@ -1,4 +1,4 @@
-"""How long a call takes, measured."""
+"""Measurement of a call's time."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ class Watcher(Protocol):
 
     @property
     def source(self) -> str:
-        """What tells the times, for people."""
+        """Name of the profiler or clock that tells the times, for people."""
 
     def watch(
         self, run: Callable[[], object], wait: Callable[[], None], count: int
     ) -> tuple[Run, ...]:
-        """What the device does in each of some runs, after a few that warm up.
+        """Activities of the device in each of some runs, after a few that warm up.
 
         Args:
-            run: launches all of a run.
-            wait: ends when the device is idle again.
-            count: of runs to watch.
+            run: function that launches all of a run.
+            wait: function that ends when the device is idle again.
+            count: number of runs to be watched.
         """
 
 
@@ -46,6 +46,7 @@ class HostClock:
         return tuple(self._watched(run) for _ in range(count))
 
     def _watched(self, run: Callable[[], object]) -> Run:
+        """Activities of one run, by the host's clock around each kernel."""
         activities: list[Activity] = []
         began = time.perf_counter()
 

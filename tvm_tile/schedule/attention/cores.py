@@ -77,7 +77,7 @@ class _Shared:
 
 
 class _HeldByCores:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says."""
+    """Registers of one thread, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` asks."""
 
     def __init__(
         self, tile: CoreTile, threads: Threads, known: _Shared, down: Any, across: Any
@@ -273,7 +273,7 @@ class _Cores:
         """Copy a tile of an operand to shared memory, with zeros where the operand ends.
 
         Args:
-            operand: in global memory.
+            operand: the operand in global memory.
             into: a row for each of ``rows``.
             rows: the axis along the rows, and how many these are.
             columns: the axis along a row, which is copied from its start, and how many these are.
@@ -309,8 +309,10 @@ class _Cores:
 
 
 def _register(registers: Any, first: Any, number: Any) -> Any:
+    """A register, counted from the first one of an array."""
     return registers[first + number]
 
 
 def _registers(count: int) -> Any:
+    """Registers for float32 numbers."""
     return ib.alloc_buffer((count,), "float32", scope="local")

@@ -51,13 +51,13 @@ class ProductsForm:
     Attributes:
         scores: the block of the first product.
         first: the first product.
-        values: what the second product multiplies weights with, a load.
+        values: right operand of the second product, a load.
         last: the block of the second product.
         second: the second product; its axes are named as the first one's.
-        between: what lies between the products, and the second one, named likewise.
-        weights: what becomes of a score.
-        epilogue: what becomes of a sum of the second product.
-        params: of the function, as its callers pass them.
+        between: blocks between the products, and the second one, named likewise.
+        weights: the weight of a score, as an expression.
+        epilogue: the output's element, as an expression of a sum of the second product.
+        params: parameters of the function, as its callers pass them.
     """
 
     scores: SBlock
@@ -76,7 +76,7 @@ class ProductsForm:
 
 
 def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
-    """The parts of a function of so many reductions; ``None`` if it has others, or more."""
+    """The parts of a function with ``reductions`` reductions; ``None`` if these are others."""
     if reductions not in (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX):
         return None
     sch, form = inlined(func, keep_producers=False)
@@ -135,10 +135,10 @@ class AttentionMatch:
 
     Attributes:
         chain: the products; their operands are parameters.
-        weights: what becomes of a score.
-        epilogue: what becomes of a sum of the second product.
-        params: of the function, as its callers pass them.
-        keys: how many a call has, int32; ``None``: all.
+        weights: the weight of a score, as an expression.
+        epilogue: the output's element, as an expression of a sum of the second product.
+        params: parameters of the function, as its callers pass them.
+        keys: number of keys that a call has, int32; ``None``: all.
         limits: how far other axes go in a call.
     """
 
@@ -155,7 +155,7 @@ class AttentionMatch:
         return dataclasses.replace(self, keys=keys, limits=bound_limits(self.limits))
 
     def needs(self, place: Place) -> list[Any]:
-        """What holds where a call needs rows: those from a place on, of that batch."""
+        """Condition under which a call needs rows: those from a place on, of that batch."""
         own = self.limits.items()
         return [place[name] < limit for name, limit in own if name in place]
 

@@ -43,7 +43,7 @@ QUERIES, KEYS, VALUES = range(3)  # the operands
 
 
 class Unit(Protocol):
-    """What multiplies, while the code of one thread is written."""
+    """The unit that multiplies, while the code of one thread is written."""
 
     @property
     def held(self) -> HeldScores:
@@ -95,10 +95,10 @@ def write_attention(
     """The function of a chain of two products.
 
     Args:
-        found: names its operands' tensors as its parameters do.
+        found: the two products, whose operands are named as the function's parameters.
         tile: how to compute it.
-        threads: that the unit is written for.
-        begin: what multiplies.
+        threads: threads that the unit is written for.
+        begin: function that makes the unit.
     """
     with (
         function(found.params, threads.function) as (builder, buffers),

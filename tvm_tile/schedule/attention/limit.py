@@ -27,9 +27,9 @@ class Unlimited:
 
     Attributes:
         func: the function.
-        limit: how many elements they took in fact, all of them as many; ``None`` where none was
+        limit: number of elements that they took in fact, the same for all; ``None`` where none was
             masked.
-        count: how many reductions were masked.
+        count: number of reductions that were masked.
     """
 
     func: tirx.PrimFunc

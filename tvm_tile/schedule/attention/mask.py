@@ -86,7 +86,7 @@ class _Outcomes:
         return [lowest, *sorted(start for start in changes if lowest < start <= highest)]
 
     def at(self, diagonal: int) -> Any:
-        """What is left of the value on a diagonal."""
+        """Value that is left on a diagonal."""
 
         def decided(node: Any) -> Any:
             for known, slope, offset in self._found:
@@ -100,6 +100,7 @@ class _Outcomes:
         return sym.Analyzer().simplify(decided_value)
 
     def _read(self, node: Any) -> None:
+        """Note a comparison of integers if it depends on key minus row alone."""
         if "int" not in str(node.a.ty.dtype):
             return
         difference = affine_index(node.a - node.b, self._names)

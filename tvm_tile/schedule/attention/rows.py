@@ -20,18 +20,18 @@ _LOG2_E = 1 / math.log(2)
 
 
 class HeldScores(Protocol):
-    """What one thread holds of a block's scores, and of the second product's sums.
+    """Scores of a block, and sums of the second product, that one thread holds.
 
     A thread has elements of some rows, which it counts; threads that share a row exchange what
     they know of it.
 
     Attributes:
-        rows: whose elements a thread holds.
-        keys: of a tile of scores.
+        rows: number of rows whose elements a thread holds.
+        keys: keys of a tile of scores.
         scores: registers of a tile of scores.
         sums: registers of the second product.
-        first: of the neighbouring rows that take one choice together, the first in the block.
-        span: how many rows these are.
+        first: first row in the block of the neighbouring rows that take one choice together.
+        span: number of these rows.
         block_rows: rows of a block.
     """
 
@@ -75,13 +75,13 @@ class HeldScores(Protocol):
 def begin_weighing(
     found: AttentionMatch, held: HeldScores, buffers: Mapping[str, Any], slope: float | None
 ) -> Weighing:
-    """What makes weights of scores, as the two products have it.
+    """Begin to write the weighing of scores, as the function between the two products has it.
 
     Args:
         found: the two products, and what becomes of a score.
-        held: what the thread has of them.
+        held: scores that the thread holds.
         buffers: name of a parameter -> the buffer that stands for it.
-        slope: of :class:`RunningSoftmax`.
+        slope: factor of the scores; see :class:`RunningSoftmax`.
     """
     if found.weights.lowest is None:
         return Weighing(found, held, buffers)
@@ -93,7 +93,7 @@ class Weighing:
 
     Args:
         found: the two products, and what becomes of a score.
-        held: what the thread has of them.
+        held: scores that the thread holds.
         buffers: name of a parameter -> the buffer that stands for it.
     """
 
@@ -109,7 +109,7 @@ class Weighing:
         """Begin with no keys."""
 
     def weigh(self, origin: Place, first: Any) -> None:
-        """Make weights of the scores of the tile that begins with key ``first``."""
+        """Turn the scores of a tile of keys, the first of which is ``first``, into weights."""
         self._evaluate(origin, first)
         self._hide(origin, first)
 
@@ -165,12 +165,12 @@ class RunningSoftmax(Weighing):
 
     Args:
         found: the two products, and what becomes of a score.
-        held: what the thread has of them.
+        held: scores that the thread holds.
         buffers: name of a parameter -> the buffer that stands for it.
         slope: a factor that makes an element of a score, if the exponent is to be one
             multiplication and one addition of the score itself, which then must be small enough
             that the product is finite; ``None``: elements are evaluated first.
-        lowest: what the maximum of a row starts at.
+        lowest: number that the maximum of a row starts at.
     """
 
     # Less than the lowest number, which is all that a masked row may have.
@@ -199,7 +199,12 @@ class RunningSoftmax(Weighing):
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
 
     def weigh(self, origin: Place, first: Any) -> None:
-        """Make weights of the scores of the tile that begins with key ``first``."""
+        """Turn a tile's scores into exponentials relative to the largest score so far.
+
+        Args:
+            origin: values of the axes that the block has.
+            first: the tile's first key.
+        """
         held, scores = self._held, self._held.scores
         if self._slope is None:
             self._evaluate(origin, first)

@@ -38,6 +38,7 @@ def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _with_warps(found: AttentionMatch, tile: WarpAttentionTile) -> tirx.PrimFunc:
+    """The function by the tile's unit: AMD's waves, or NVIDIA's mma."""
     if isinstance(tile.unit, WaveUnit):
         return write_with_waves(found, tile, tile.unit)
     return write_with_mma(found, tile)

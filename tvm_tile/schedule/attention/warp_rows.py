@@ -20,13 +20,13 @@ _PACKED = {"float16": "f16x2", "bfloat16": "bf16x2"}
 
 
 class WarpRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
+    """Registers of one thread, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` asks.
 
     Args:
         thread: its number among those that multiply.
         block_rows: rows of a block.
-        keys: of a tile of scores.
-        columns: of the second product.
+        keys: keys of a tile of scores.
+        columns: columns of the second product.
     """
 
     rows = 2
@@ -43,7 +43,7 @@ class WarpRows:
         self._key = ib.Bind(lane % _ROW_THREADS * 2)
 
     def row(self, number: int) -> Any:
-        """The place of one of the thread's two rows, which are 8 apart."""
+        """Row in the tile of the thread's row ``number``, 0 or 1; its two rows are 8 apart."""
         return self._row + number * 8
 
     def elements(self) -> Iterator[tuple[Any, int, Any]]:

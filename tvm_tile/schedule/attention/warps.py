@@ -33,19 +33,20 @@ from tvm_tile.tile.units.product import Operand, Product
 
 
 class Warps(ABC):
-    """What units of warps share; the rest of ``kernel.Unit`` is for NVIDIA's and AMD's to say.
+    """Code that units of warps share; NVIDIA's and AMD's add the rest of ``kernel.Unit``.
 
     Attributes:
-        found: what is computed.
+        found: the chain that is computed.
         tile: how.
         thread: its number in the block.
         origin: the place of the block's first row.
         buffers: the function's parameters by name.
-        scope: of shared memory.
+        scope: scope of shared memory, by TVM's name.
         memory: shared, of any numbers.
         row: the warp's first in the block.
         held: the scores and the sums of the thread.
-        fragments: of queries, keys and values, each loaded from the memory a step at a time.
+        fragments: fragments of queries, keys and values, each loaded from the memory a step at a
+            time.
     """
 
     has_small_scores = True
@@ -80,9 +81,9 @@ class Warps(ABC):
         """Add the products of a step.
 
         Args:
-            sums: what is added to.
+            sums: sums that are added to.
             which: the right operand: keys, with queries to the left, or values, with weights.
-            step: whose fragments were loaded.
+            step: number of the step whose fragments were loaded.
         """
 
     def ask(self, which: int, place: Place, conditions: Sequence[Any] = ()) -> None:
@@ -105,6 +106,7 @@ class Warps(ABC):
         return Chunks(product, operand, side, place, chunk.depth, end)
 
     def _operand(self, which: int) -> tuple[Product, Operand]:
+        """Queries, keys or values, by number, with the product that they belong to."""
         first, second = self.found.chain.first, self.found.chain.second
         return ((first, first.left), (first, first.right), (second, second.right))[which]
 

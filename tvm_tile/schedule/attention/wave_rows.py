@@ -23,13 +23,13 @@ _ALL_LANES = 0xFFFFFFFF
 
 
 class WaveRows:
-    """What one thread holds, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` says.
+    """Registers of one thread, as :class:`~tvm_tile.schedule.attention.rows.HeldScores` asks.
 
     Args:
-        unit: that multiplies.
+        unit: the unit that multiplies.
         tile: how the block computes its rows.
         thread: its number in the block.
-        dtype: of weights.
+        dtype: type of the weights.
     """
 
     def __init__(self, unit: WaveUnit, tile: WarpAttentionTile, thread: Any, dtype: str) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a score between two products, as expressions of TensorIR, in float32."""
+"""Arithmetic on scores between two products, as expressions of TensorIR, in float32."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What becomes of scores: before the second product, and behind it.
+    """Arithmetic on scores before the second product, and on its sums behind it.
 
     Attributes:
         element: a score, scaled and masked, or whatever else becomes of it by itself, in float32;
             the score is given.
-        lowest: what the maximum of a row starts at; ``None`` where there is no softmax, and a
-            score's element is its weight.
+        lowest: number that the maximum of a row starts at; ``None`` where there is no softmax, and
+            a score's element is its weight.
         is_safe: whether a row all of whose elements are minus infinity has weights of zero.
     """
 
@@ -60,14 +60,14 @@ class Weights:
 def read_weights(
     between: Sequence[SBlock], weight: Any, scores: Any, first: Operator
 ) -> Weights | None:
-    """What blocks between two products, and the second one's left factor, make of scores.
+    """Read the arithmetic on scores between two products, the second's left factor included.
 
     Args:
         between: the maximum and the sum of a softmax's rows, perhaps with a flag whether
             any element of the row is not minus infinity; or nothing.
         weight: the factor, an expression of scores and of what ``between`` writes.
         scores: the first product's output.
-        first: that product.
+        first: the first product.
     """
     loads = loads_of(weight, scores)
     if any(not are_same(loads[0].indices, load.indices) for load in loads):
@@ -86,7 +86,7 @@ def read_weights(
 
 
 def _softmax(between: Sequence[SBlock], weight: Any, scores: Any) -> tuple[Any, float, bool] | None:
-    """What a softmax weighs, where its maxima start, and whether rows of nothing weigh nothing."""
+    """Parts of a softmax: argument, start of the maxima, whether empty rows weigh nothing."""
     flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
     sums = [block for block in between if block not in flags]
     if len(sums) != 2 or len(flags) > 1:
@@ -219,8 +219,10 @@ def _in_float32(expr: Any, scores: Any, given: Any) -> Any:
 
 
 def _is_float(expr: Any) -> bool:
+    """Whether an expression is a number in float32 or half precision."""
     return str(expr.ty.dtype) in ("float32", *_HALVES)
 
 
 def _float32(expr: Any) -> Any:
+    """An expression as float32."""
     return expr if str(expr.ty.dtype) == "float32" else tirx.Cast("float32", expr)

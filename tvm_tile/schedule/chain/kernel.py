@@ -64,7 +64,7 @@ _LEFT, _KEYS, _VALUES = range(3)  # the operands, each with a ring
 
 @dataclass(frozen=True, slots=True)
 class _ChainKernel:
-    """What the producer and the consumers of a chain need, while their code is written."""
+    """State that the producer and the consumers of a chain share while their code is written."""
 
     found: AttentionMatch
     tile: ChainTile
@@ -76,7 +76,7 @@ class _ChainKernel:
 
     @property
     def chain(self) -> Chain:
-        """What is computed."""
+        """The chain that is computed."""
         return self.found.chain
 
     def tiles_of(self, origin: Place) -> tuple[Any, Any]:
@@ -251,6 +251,7 @@ class _ChainConsumer:
 
 
 def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) -> None:
+    """Write the consumers' code: scores, weights and sums, tile by tile of keys."""
     tile = kernel.tile
     own = _ChainConsumer(kernel, buffers)
     rows = own.rows

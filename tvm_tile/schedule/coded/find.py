@@ -34,7 +34,7 @@ class CodedMatch:
 
     Attributes:
         found: the product; its right operand is the decoded matrix.
-        params: of the function, as its callers pass them.
+        params: parameters of the function, as its callers pass them.
         form: how the matrix is kept.
         pairs: how the codes become halves.
         packed: name of the parameter that has them.
@@ -54,7 +54,7 @@ class CodedMatch:
 
     @property
     def sizes(self) -> CodedProduct:
-        """What tiles are made for."""
+        """Sizes of the product that tiles are made for."""
         product = self.found.product
         boxes = [box for box, _ in (*self.scales, *((self.zero,) if self.zero else ()))]
         depth = product.depth.extent

@@ -55,7 +55,7 @@ class NibblePairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """Instructions to shift (twice, the last pair once), put bits together twice, multiply."""
+        """Instructions a pair: shift (two, for the last pair one), combine bits (two), multiply."""
         return 4.75
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
@@ -75,7 +75,7 @@ class UpperBytePairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """One instruction, which chooses bytes."""
+        """Instructions a pair: one, which chooses bytes."""
         return 1
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
@@ -95,7 +95,7 @@ class SevenBitPairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """Instructions to choose bytes, shift, put bits together thrice, add and multiply."""
+        """Instructions a pair: choose bytes, shift, combine bits (three), add, multiply."""
         return 7
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
@@ -118,7 +118,7 @@ class WideBytePairs(_FloatPairs):
 
     @property
     def instructions(self) -> float:
-        """Instructions to choose bytes, shift, put bits together (four), add, multiply (two)."""
+        """Instructions a pair: choose bytes, shift, combine bits (four), add, multiply (two)."""
         return 9
 
     def decode(self, word_: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:

@@ -34,11 +34,11 @@ _PACK = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a thread holds in registers to decode.
+    """Values that a thread holds in registers for decoding.
 
     Attributes:
         constants: words that all threads have, as :attr:`Fragments.constants` says.
-        chosen: which codes it takes, as :meth:`Fragments.chosen` says.
+        chosen: codes that it takes, as in :meth:`DecodedFragments.chosen`.
     """
 
     constants: Sequence[Any]
@@ -90,7 +90,7 @@ class DecodedFragments:
         return mask, plus_one | smaller << _HALF_BITS
 
     def chosen(self, run: Any) -> Sequence[Any]:
-        """Which codes a thread takes, of a number among the four of a row.
+        """Codes that a thread takes, of a number among the four of a row.
 
         These are the bytes of either pair, and how far they are moved down.
         """
@@ -123,10 +123,10 @@ class DecodedFragments:
         They are ``(code | 1024.0) * 1 - (1024 + zero)``, signed codes with their sign bit turned.
 
         Args:
-            words: all 16 codes.
-            held: by the thread, all the time.
+            words: words of all 16 codes.
+            held: values that the thread holds all the time.
             results: a register of each pair.
-            zero: what is subtracted, as :meth:`kept` says; ``None`` where nothing is.
+            zero: zero point to subtract, as in :meth:`kept`; ``None`` where there is none.
         """
         _, bits, _ = _ONE[self.dtype]
         half = 1 << (self.bits - 1) if self.code.is_signed else 0
@@ -145,6 +145,7 @@ class DecodedFragments:
 
     @property
     def _is_moved(self) -> bool:
+        """Whether a pair's second code is moved down in its byte: codes of 4 bits in bfloat16."""
         return self.bits == _BYTE // 2 and self.dtype == "bfloat16"
 
     @property
@@ -154,7 +155,7 @@ class DecodedFragments:
 
     @property
     def _more(self) -> tuple[int, int]:
-        """What either half of a pair has too much."""
+        """Offset that either half of a pair has too much."""
         half = 1 << (self.bits - 1) if self.code.is_signed else 0
         one = _ONE[self.dtype][0]
         return one + half, (one >> self._above) + half
@@ -178,7 +179,7 @@ def scale_pair(dtype: str, step: str, own: Any, scale: Any) -> None:
     """Multiply a pair by a scale, rounded as the format says.
 
     Args:
-        dtype: of the pair.
+        dtype: type of the pair.
         step: element type that it is rounded to first.
         own: the pair's register.
         scale: two halves; where ``step`` is float32, the bits of one.
@@ -222,6 +223,7 @@ def _half(value: Any, dtype: str) -> Any:
 
 
 def _wide(value: Any) -> Any:
+    """A value as float32."""
     return value if str(value.ty.dtype) == "float32" else tirx.Cast("float32", value)
 
 

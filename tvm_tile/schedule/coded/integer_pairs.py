@@ -83,7 +83,7 @@ class IntegerPairs(_Integers):
         return 2 + (self.apart // self.places - 1) / self.apart
 
     def subtracted(self, zero: Any | None) -> Sequence[Any]:
-        """What is added to pairs: of float16 a word for each place; of bfloat16 one after another.
+        """Constants that are added to pairs: for float16 one for each place, for bfloat16 in turns.
 
         All of these numbers, and all sums, are integers that the halves have: of float16 up to
         2048, of bfloat16 up to 256, where 128 and a zero point may be more together.
@@ -133,7 +133,7 @@ class BytePairs(_Integers):
         return 2.5 if self.code.is_signed else 2
 
     def subtracted(self, zero: Any | None) -> Sequence[Any]:
-        """What is added to pairs: an integer, as all sums are, of at most 2048."""
+        """Constant that is added to pairs: an integer, as all sums are, of at most 2048."""
         less = _ONE["float16"][0] + self.half
         return [halves(-less, "float16") if zero is None else twice(-(zero + less), "float16")]
 

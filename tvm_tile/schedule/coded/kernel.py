@@ -51,18 +51,18 @@ _CHAINS = 2  # of instructions that wait for one another
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """What all parts of the code need while it is written.
+    """State that all parts of the code share while it is written.
 
     Attributes:
         found: the product.
         tile: how to compute it.
         buffers: the function's parameters by name.
         loads: codes, scales, and the vectors' elements.
-        part: of the sum.
-        constants: that decode all codes.
+        part: number of the thread's part of the sum.
+        constants: constants by which all codes are decoded.
         pairs: decoded, of a word of two rows.
-        sums: of a step, in two chains.
-        totals: of all steps.
+        sums: sums of a step, in two chains.
+        totals: sums of all steps.
     """
 
     found: CodedMatch
@@ -164,10 +164,10 @@ def _multiply(kernel: _Kernel, word: int, strip: int, vectors: Sequence[Sequence
     """Add the products of a decoded word of a strip to the sums of a step.
 
     Args:
-        kernel: with the decoded pairs.
-        word: its number in the lanes' runs.
-        strip: whose rows these are.
-        vectors: of each column, elements paired as the codes are.
+        kernel: kernel with the decoded pairs.
+        word: number of the word in the lanes' runs.
+        strip: strip that the rows are of.
+        vectors: vectors of each column, elements paired as the codes are.
     """
     count = kernel.loads.word_pairs
     name = multiply_add(str(kernel.found.found.product.left.tensor.dtype), _DEPTH)
@@ -192,7 +192,7 @@ def _lay_down(kernel: _Kernel, memory: Any, strip: Any) -> None:
 
 
 def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
-    """Store what the epilogue makes of the totals, four neighbours a thread."""
+    """Add up the sums of a block's warps, apply the epilogue, and store, four values a thread."""
     match, tile, sizes = kernel.found.found, kernel.tile, kernel.found.sizes
     product = match.product
     rows = Boxed(product.left, tuple(a.extent for a in product.left.free), product.left.extent)

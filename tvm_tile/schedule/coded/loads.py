@@ -1,4 +1,4 @@
-"""What a thread of a coded product loads, to registers, ahead of the steps that need it.
+"""Loads of a coded product's thread, to registers, ahead of the steps that need them.
 
 Codes of the next step, and what they share, come from global memory, the vectors' elements from the
 caches, which have them. Other warps decode meanwhile: codes of more steps on their way took
@@ -33,7 +33,7 @@ _LOWER, _UPPER = 0x5410, 0x7632  # bytes of two words: both lower halves, both u
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What a thread has of the step that is on its way, while its code is written.
+    """Registers of a thread for the step that is on its way, while its code is written.
 
     Attributes:
         found: the product.
@@ -43,7 +43,7 @@ class Loads:
         row: the first of the warp's rows, or of the block's, where it has no other warp's.
         words: codes of two rows of each strip.
         halves: the vectors' elements, pairs of neighbours.
-        held: what the boxes of these rows share, as :func:`boxes` are ordered.
+        held: numbers that the boxes of these rows share, in the order of :func:`boxes`.
     """
 
     found: CodedMatch
@@ -135,7 +135,7 @@ class Loads:
         return paired
 
     def _shared(self, which: int, row: int, dtype: str) -> Any:
-        """What the box of a row has in the step."""
+        """Number of a row's box in the step."""
         box, _ = boxes(self.found)[which]
         value = self.held[which][row]
         if isinstance(box.stored, Floats):
@@ -144,7 +144,7 @@ class Loads:
 
 
 def boxes(found: CodedMatch) -> list[tuple[Shared, str]]:
-    """What elements of a matrix share, the scales first, and whose parameters have it."""
+    """Parameters with the numbers that boxes of a matrix share, the scales first."""
     return [*found.scales, *([found.zero] if found.zero else [])]
 
 
@@ -158,7 +158,7 @@ def box_of(shared: Shared, sizes: CodedProduct, row: Any, element: Any) -> tuple
 
 
 def block_row(sizes: CodedProduct, tile: CodedTile, place: Any) -> Any:
-    """The row of the matrix, less its block's first, that has so many of the block's before it.
+    """Row ``place`` of a block, as its distance in the matrix from the block's first row.
 
     Of two halves of a matrix, the first half of a block's rows are of the one, the others of the
     other.
@@ -186,7 +186,7 @@ def begin_loads(
 
 
 def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:
-    """Load ``count`` words that nobody loads again: they take no place in the first-level cache."""
+    """Load ``count`` words past the first-level cache, as no thread loads them again."""
     own = [into[first + place] for place in range(count)]
     vector = f".v{count}" if count > 1 else ""
     name = f"ld.global.nc.L1::no_allocate.L2::{_AHEAD}B{vector}.u32"

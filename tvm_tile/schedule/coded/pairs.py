@@ -72,6 +72,7 @@ def pairs_of(form: TensorFormat) -> Pairs | None:
 
 
 def _of_integers(code: Integers, dtype: str) -> Pairs | None:
+    """How integer codes become pairs of a type; ``None`` where no way is known."""
     if code.bits in _INTEGERS:
         return IntegerPairs(code, dtype)
     if code.bits != _BYTE:
@@ -82,6 +83,7 @@ def _of_integers(code: Integers, dtype: str) -> Pairs | None:
 
 
 def _of_floats(code: Floats, dtype: str) -> Pairs | None:
+    """How floats of 4 and 8 bits become pairs of a type; ``None`` where no way is known."""
     if code == E2M1:
         return NibblePairs(code, dtype)
     if code not in (E4M3, E5M2):

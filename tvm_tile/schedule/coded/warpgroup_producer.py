@@ -92,7 +92,7 @@ def _shared_word(kernel: CodedWarpgroups, item: Any, origin: Place, chunk: Any) 
 def _value(
     kernel: CodedWarpgroups, shared: tuple[Shared, str], row: Any, element: Any, dtype: str
 ) -> Any:
-    """What the box of a row has for an element of the sum; of rows behind the last, the last's."""
+    """Number of a row's box for an element of the sum; the last row's for rows behind it."""
     (own, name), sizes = shared, kernel.found.sizes
     place = box_of(own, sizes, ib.min(row, sizes.rows - 1), element)
     value = kernel.buffers[name][place]

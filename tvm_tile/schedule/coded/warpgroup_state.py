@@ -1,4 +1,4 @@
-"""What both roles of a kernel for many vectors and codes need, while their code is written."""
+"""State that both roles of a kernel for many vectors and codes share as their code is written."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _WARP = 32  # threads
 
 @dataclass(frozen=True, slots=True)
 class CodedWarpgroups:
-    """What the producer and the consumers need, while their code is written.
+    """State that the producer and the consumers share while their code is written.
 
     Attributes:
         found: the product.
         fragments: how its codes are decoded.
         tile: how to compute it.
         buffers: the function's parameters by name.
-        block: which tiles of the product it has.
-        codes: what the copy engine brings of the matrix.
-        vectors: the same of a line of the vectors.
+        block: tiles of the product that it has.
+        codes: chunks of the matrix that the copy engine brings.
+        vectors: chunks of a line of the vectors, likewise.
         maps: the descriptors of both.
-        ring: what they are brought to.
-        constants: those of the fragments, in shared memory.
+        ring: ring of stages that they are brought to.
+        constants: constants of the fragments, in shared memory.
     """
 
     found: CodedMatch

@@ -1,4 +1,10 @@
-"""Attention of few queries against many keys, as one kernel."""
+"""Attention of few queries against many keys, as one kernel: a language model's step by one token.
+
+``find.py`` reads keys and values where they lie, whichever heads share them. ``visible.py`` is what
+a mask lets rows see, so that tiles of keys behind a cache's last row are not read. ``kernel.py``
+writes the kernel, in which each worker sums up some keys, and ``merge.py`` adds up the workers'
+sums, those of a cluster's blocks among them.
+"""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ def is_asynchronous(rows: Cached) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowCopies:
-    """What the threads of a worker copy; neighbours copy neighbouring vectors.
+    """Copies by the threads of a worker; neighbours copy neighbouring vectors.
 
     Keys behind the last one become zeros.
 
     Attributes:
-        rows: as the tile has them.
+        rows: rows of the tile.
         source: the parameter as a flat buffer.
         first: elements from its start to the group's first row.
         stages: shared memory, a flat buffer of all workers' stages.
@@ -64,6 +64,7 @@ class RowCopies:
                 self._copy_asynchronously(there, at, inside)
 
     def _copy(self, into: Any, at: Any, inside: list[Any]) -> None:
+        """Copy a vector of a row through registers, zeros outside of the keys."""
         rows = self.rows
         with when(inside), ib.vectorized(rows.vector) as v:
             ib.buffer_store(self.stages, self.source[at + v], [into + v])
@@ -72,6 +73,7 @@ class RowCopies:
                 ib.buffer_store(self.stages, tirx.const(0.0, rows.dtype), [into + v])
 
     def _copy_asynchronously(self, into: Any, at: Any, inside: list[Any]) -> None:
+        """Ask for a vector of a row by cp.async, zeros outside of the keys."""
         size = self.rows.vector * element_size(self.rows.dtype)
         at = tirx.Select(inside[0], at, self.first) if inside else at
         ask(self.stages.ptr_to([into]), self.source.ptr_to([at]), size, inside)

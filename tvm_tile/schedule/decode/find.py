@@ -39,7 +39,7 @@ class SplitAxis:
     """An axis of the output, cut: rows of a group, and groups.
 
     Attributes:
-        axis: of the first product.
+        axis: axis of the first product.
         rows: neighbouring values that read the same keys and values.
     """
 
@@ -59,13 +59,13 @@ class SplitAxis:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where the keys, or the values, of a group lie.
+    """Place of the keys, or the values, of a group in memory.
 
     Attributes:
-        name: of the parameter.
+        name: name of the parameter.
         offset: elements from its start, of the axes of groups, of the keys and of the columns.
         shared: the axes of the output, cut as far as the same rows are read.
-        rows: of neighbouring elements.
+        rows: rows of neighbouring elements.
     """
 
     name: str
@@ -85,11 +85,11 @@ class DecodeMatch:
         depth: the axis that the first product sums.
         column: the output's other axis.
         query: an element of the queries.
-        keys: where they lie.
-        values: where they lie.
-        weights: what becomes of a score.
-        epilogue: what becomes of a sum of the second product.
-        params: of the function, as its callers pass them.
+        keys: place of the keys.
+        values: place of the values.
+        weights: the weight of a score, as an expression.
+        epilogue: the output's element, as an expression of a sum of the second product.
+        params: parameters of the function, as its callers pass them.
     """
 
     decode: Decode
@@ -229,7 +229,7 @@ def _offset(cache: Expression, cut: Sequence[SplitAxis]) -> AffineIndex | None:
 
 
 def _cache(source: Expression, others: Sequence[Axis], key: Axis, column: Axis) -> Cache | None:
-    """Where rows of keys or values lie; ``None`` unless their columns are neighbours."""
+    """Place of rows of keys or values in memory; ``None`` unless their columns are neighbours."""
     axes = (*others, key, column)
     shared = tuple(_shared(axis, axes, source) for axis in others)
     offset = _offset(source, (*shared, *(SplitAxis(axis, axis.extent) for axis in (key, column))))

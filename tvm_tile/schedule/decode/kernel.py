@@ -124,6 +124,7 @@ class _Worker:
         self._part, self._column = ib.Bind(part), ib.Bind(column)
 
     def _begin(self, cache: Cache, rows: Cached, stages: Any) -> RowCopies:
+        """Find the rows of keys or values that the worker's threads copy."""
         source = self._buffers[cache.name]
         flat = ib.decl_buffer(
             (math.prod(int(extent) for extent in source.ty.shape),),
@@ -331,6 +332,7 @@ class _Worker:
         return ib.min(column, vectors - 1) if (run + 1) * lanes > vectors > lanes else column
 
     def _finish(self) -> None:
+        """Add up the worker's sums over its threads, and put them into shared memory."""
         tile, rows, columns = self._tile, self._rows, self._found.column.extent
         vectors = tile.decode.values.vectors
         self._threads.reduce(self._total, "sum", self._lane)

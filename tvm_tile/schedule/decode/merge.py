@@ -24,12 +24,12 @@ class Merging:
     """One thread's part, while its code is written.
 
     Args:
-        found: what is computed.
+        found: the attention that is computed.
         tile: how.
-        memory: that holds all workers' sums, and their marks.
-        places: of the group.
+        memory: shared memory that holds all workers' sums, and their marks.
+        places: places of the group.
         buffers: name of a parameter -> the buffer that stands for it.
-        numbers: of the block in its cluster, and of the thread in the block.
+        numbers: number of the block in its cluster, and of the thread in the block.
     """
 
     def __init__(

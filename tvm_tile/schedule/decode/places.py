@@ -1,4 +1,4 @@
-"""Where rows, keys and columns of a group are, as values of the axes."""
+"""Rows, keys and columns of a group, as values of the axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GroupPlaces:
     """Values of axes for a group of rows.
 
     Args:
-        found: whose axes they are.
+        found: the attention whose axes they are.
         group: number of the group.
     """
 

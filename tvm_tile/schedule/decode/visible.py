@@ -1,4 +1,4 @@
-"""Which keys a mask lets a row see, as a condition of their place alone."""
+"""Keys that a mask lets a row see, as a condition of their place alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Condition = Any
 
 
 def visible_keys(weights: Weights) -> Expression | None:
-    """What must hold for a score to be more than minus infinity, whatever the product is.
+    """Condition under which a score is more than minus infinity, whatever the product is.
 
     ``Select(mask[k], score * 0.125, -inf)`` can be seen where ``mask[k]`` holds, and ``score +
     bias[k]`` where the bias is not minus infinity. Finite numbers that hide keys hide none of a row
@@ -32,6 +32,7 @@ def visible_keys(weights: Weights) -> Expression | None:
 
 
 def _visible(value: Any, scores: Any) -> Condition:
+    """Condition under which a value is more than minus infinity, whatever the scores are."""
     value = without_casts(value)
     if number_in(value) is not None:
         return number_in(value) != -math.inf
@@ -59,6 +60,7 @@ def _either(condition: Any, first: Condition, second: Condition) -> Condition:
 
 
 def _both(first: Condition, second: Condition) -> Condition:
+    """Both conditions, either of which may be known."""
     if isinstance(first, bool):
         return second if first else False
     if isinstance(second, bool):

@@ -1,4 +1,4 @@
-"""What a worker of a decode kernel is made of: a warp, or a block of threads.
+"""Workers of a decode kernel: a warp, or a block of threads.
 
 A worker's threads exchange what they know; whatever one of them has stored all may read behind
 ``sync``.

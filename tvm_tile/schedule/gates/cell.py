@@ -1,4 +1,4 @@
-"""What becomes of one unit's sums in one row, as a program of single values."""
+"""Arithmetic on one unit's sums in one row, as a program of single values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum that the cell's arithmetic takes: of a product, so many columns from its unit's.
+    """A sum that the cell's arithmetic takes, of a column of a product.
 
     Attributes:
         product: number of the product.
@@ -36,7 +36,7 @@ class Load:
 
     Attributes:
         source: name of the parameter.
-        indices: by row and unit.
+        indices: indices, of row and unit.
         value: the variable that stands for it.
     """
 
@@ -52,8 +52,8 @@ class Cell:
     Attributes:
         row: variable of the row.
         unit: variable of the unit.
-        sums: that it takes, by product.
-        loads: what else it takes.
+        sums: sums that it takes, by product.
+        loads: other elements that it takes.
         steps: variables and what they are, each of what is above it.
         outputs: name of each output and the variable that is stored there, at (row, unit).
     """
@@ -76,12 +76,12 @@ def read_cell(
     params: Sequence[Any],
     shape: tuple[int, int],
 ) -> Cell | None:
-    """What spatial blocks make of the products' outputs.
+    """Read the arithmetic of spatial blocks on the products' outputs.
 
     Args:
         blocks: spatial, in program order, one an output or intermediate tensor.
         products: output of each product -> the product's number.
-        params: of the function.
+        params: parameters of the function.
         shape: rows and units of every output.
 
     Returns:
@@ -128,6 +128,7 @@ class _Reader:
         return self._value(output, (self.row, self.unit))
 
     def _value(self, buffer: Any, indices: Sequence[Any]) -> Any:
+        """A variable for an element of a buffer, the same one each time."""
         places = tuple(self._ranges.simplify(index) for index in indices)
         key = buffer, tuple(StructuralKey(place) for place in places)
         if key not in self._known:
@@ -135,6 +136,7 @@ class _Reader:
         return self._known[key]
 
     def _read(self, buffer: Any, places: tuple[Any, ...]) -> Any:
+        """Read an element: a sum, a value of another block, or an element of a parameter."""
         dtype = str(buffer.ty.dtype)
         if buffer in self._products:
             value = tirx.Var(f"sum{len(self.sums)}", dtype)

@@ -35,8 +35,8 @@ class Factors:
     Attributes:
         short: (rows, depth).
         weights: (columns, depth).
-        dtype: of both.
-        depth: of a sum.
+        dtype: type of both.
+        depth: depth of a sum.
     """
 
     short: str
@@ -50,10 +50,10 @@ class GatesMatch:
     """A function of products and what becomes of their sums.
 
     Attributes:
-        gates: what there is to compute.
+        gates: sizes of the computation, for tiles.
         products: their factors.
-        cell: what becomes of the sums.
-        params: of the function, as its callers pass them.
+        cell: arithmetic on the sums.
+        params: parameters of the function, as its callers pass them.
     """
 
     gates: Gates

@@ -90,10 +90,10 @@ def write_load(found: GatesMatch, tile: GatesTile) -> tirx.PrimFunc:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """What one thread of a block knows, while its code is written.
+    """State of one thread of a block, while its code is written.
 
     Attributes:
-        found: what is computed.
+        found: the function that is computed.
         tile: how.
         buffers: the function's parameters by name.
         thread: its number.
@@ -129,6 +129,7 @@ class _Block:
 
 
 def _begin(found: GatesMatch, tile: GatesTile, buffers: Mapping[str, Any]) -> _Block:
+    """Begin the kernel: the block's number, its thread's, and its units."""
     number, _, thread = begin_kernel(tile.grid, tile.block_size)
     element = found.gates.products[0].element
     starts = tuple(byte // element for byte in resident_offsets(found.gates, tile.units))
@@ -165,7 +166,7 @@ def _summing(block: _Block, number: int, memory: Any, sums: tuple[Any, int]) -> 
 
 
 def _holds(block: _Block, unit: Any, row: Any) -> list[Any]:
-    """What must hold for a thread to have a unit and a row."""
+    """Condition under which a thread has a unit and a row."""
     tile, gates = block.tile, block.found.gates
     holds = [row < gates.vectors] if tile.units * gates.vectors < tile.block_size else []
     if gates.units % tile.units:
@@ -174,7 +175,7 @@ def _holds(block: _Block, unit: Any, row: Any) -> list[Any]:
 
 
 def _read(block: _Block, unit: Any, row: Any) -> dict[Any, Any]:
-    """What the arithmetic takes besides sums, asked for before anything else is waited for.
+    """Read the other operands of the arithmetic, ahead of all waits.
 
     Threads without a unit or a row of their own read that of the last.
     """

@@ -30,6 +30,7 @@ def schedule_gates(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _written(found: GatesMatch, tile: GatesTile, device: Device) -> Scheduled:
+    """The scheduled function, with a form whose weights stay in shared memory if they fit."""
     done = as_written(write_gates(found, tile), GATES, tile)
     if tile.shared_bytes + tile.resident_bytes > device.memory(MemoryLevel.SHARED).capacity:
         return done

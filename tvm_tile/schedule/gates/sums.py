@@ -37,9 +37,9 @@ class WeightRows:
     """The rows of the weights that a block sums up.
 
     Attributes:
-        product: of which they are.
+        product: product that has the weights.
         offsets: column of unit 0 for each gate.
-        units: of the block.
+        units: units of the block.
         last: number of the last unit there is.
         first: number of the block's first unit.
     """
@@ -69,10 +69,10 @@ class Summing:
     """Sums up a product's rows for a block, while the code of one thread is written.
 
     Attributes:
-        rows: to sum up.
+        rows: rows to be summed up.
         tile: how.
-        vectors: of the short operand.
-        dtype: of both operands.
+        vectors: vectors of the short operand.
+        dtype: type of both operands.
         short: the short operand, (vectors, depth).
         weight: row's number in the block and depth -> an element of the weights there.
         place: row's number in the block -> where its depth 0 is, for ``weight``.
@@ -91,7 +91,7 @@ class Summing:
     start: int
 
     def write(self, thread: Any) -> None:
-        """Write all sums, shared out among so many threads, of which ``thread`` is one's number."""
+        """Write all sums, divided among the product's threads; ``thread`` is one's number."""
         tile = self.tile
         lane = ib.Bind(thread % tile.lanes)
         group = ib.Bind(thread // tile.lanes)
@@ -142,8 +142,11 @@ class Summing:
                     ib.buffer_store(held, held[at] + product_, [at])
 
     def _across_lanes(self, held: Any, lane: Any) -> tuple[int, Any, int]:
-        """How many of the sums a lane then has, in the first registers, the first's number, and how
-        many neighbouring lanes have the same."""
+        """Exchange sums among lanes, so that each lane has some of them in its first registers.
+
+        The result is how many these are, the first one's number, and how many neighbouring lanes
+        have the same.
+        """
         count, distance, copies = self.tile.rows * self.vectors, self.tile.lanes // 2, 1
         number: Any = tirx.const(0, "int32")
         while distance:

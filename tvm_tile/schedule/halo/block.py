@@ -1,4 +1,4 @@
-"""What a thread of the kernel knows: where its block's tile is, and what lies in shared memory."""
+"""State of a kernel's thread: the place of its block's tile, and the layout of shared memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ VALUES, SUMS, FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS = range(1, 6)  # parts of shar
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one thread of a block knows, while its code is written.
+    """State of one thread of a block, while its code is written.
 
     Attributes:
-        found: what is computed.
+        found: the function that is computed.
         tile: how.
         buffers: the function's parameters by name.
         memory: shared memory, bytes.
-        elements: the same as elements of the products.
-        words: the same as 32-bit numbers.
+        elements: the same memory as elements of the products.
+        words: the same memory as 32-bit numbers.
         thread: its number.
         group: number of the block's channels.
         origin: the tile's first window along each of the places' dimensions.

@@ -107,11 +107,11 @@ def _copy(
     """Ask for lines of an operand; what is not there becomes zero.
 
     Args:
-        block: whose threads ask.
+        block: block whose threads ask.
         operand: contiguous along its depth.
-        depth: of the product.
-        start: of the first line, in elements of shared memory.
-        lines: how many, elements of each, elements from one to the next.
+        depth: depth of the product.
+        start: place of the first line, in elements of shared memory.
+        lines: number of lines, elements of each, elements from one to the next.
         place_of: number of a line -> values of the free axes, and what must hold for it to be.
         first: depth of a line's first element.
     """

@@ -37,7 +37,7 @@ from tvm_tile.tile.units.product import Operand, Product, find_product
 
 @dataclass(frozen=True, slots=True)
 class WindowSums:
-    """What sums up the windows: its weights and its axes.
+    """Sum over the windows: its weights and its axes.
 
     Attributes:
         weights: their tensor, a parameter.
@@ -57,14 +57,14 @@ class HaloMatch:
     """A function of one or two products with windows between them, or without.
 
     Attributes:
-        halo: what there is to compute.
+        halo: sizes of the computation, for tiles.
         sources: name of the first product's axis of each of the places' dimensions, if any.
-        inner: what becomes of the first product's values.
+        inner: arithmetic on the first product's values.
         window: ``None`` where there is none.
-        outer: what becomes of the windows' sums; ``None`` without windows.
+        outer: arithmetic on the windows' sums; ``None`` without windows.
         places: name of the second product's axis of each of the places' dimensions, if any.
-        epilogue: what becomes of the second product's values; ``None`` without one.
-        params: of the function, as its callers pass them.
+        epilogue: arithmetic on the second product's values; ``None`` without one.
+        params: parameters of the function, as its callers pass them.
     """
 
     halo: Halo
@@ -125,7 +125,7 @@ class _Finder:
         return self._ended(first, sources, inner, window, outer, last)
 
     def _step(self, number: int) -> SpatialStage | None:
-        """What a block does with the sums of reduction ``number``."""
+        """Arithmetic of a block on the sums of reduction ``number``."""
         made = self.reductions[number]
         readers = [block for block in self.spatial if _reads(block, made.body.buffer)]
         return read_step(readers[0], made) if len(readers) == 1 else None
@@ -184,7 +184,7 @@ class _Finder:
         return HaloMatch(halo, sources, inner, window, outer, places, epilogue, self.params)
 
     def _epilogue(self, last: Operator) -> Epilogue | None:
-        """What becomes of the last product's sums."""
+        """Arithmetic on the last product's sums."""
         block = self.reductions[-1]
         if not self.has_output:
             return plain_epilogue(block, last)
@@ -192,6 +192,7 @@ class _Finder:
 
 
 def _reads(block: SBlock, buffer: Any) -> bool:
+    """Whether a block reads a buffer."""
     return bool(loads_of(block.body.value, buffer))
 
 

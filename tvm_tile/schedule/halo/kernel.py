@@ -64,6 +64,7 @@ def write_halo(found: HaloMatch, tile: HaloTile) -> tirx.PrimFunc:
 
 
 def _compute(block: Block) -> None:
+    """Write a block's turns: copies, the first product, windows, the second product, the store."""
     tile, second = block.tile, block.found.halo.second
     copy_places(block)
     copy_weights(block, tirx.const(0))

@@ -49,8 +49,8 @@ class Sums:
 
         Args:
             left: the warp's first row's first element, and elements from one row to the next.
-            right: of its columns.
-            depth: to sum, a multiple of 16.
+            right: the same of its first column, from one column to the next.
+            depth: depth that is summed, a multiple of 16.
         """
         lane = self._block.lane
         (first, pitch), (second, other) = left, right
@@ -74,6 +74,7 @@ class Sums:
             add_fragments(self._block.dtype, self.registers, *fragments)
 
     def _of(self, registers: Any, number: int) -> list[Any]:
+        """Four registers of fragment ``number``."""
         return [registers[number * _REGISTERS + i] for i in range(_REGISTERS)]
 
 

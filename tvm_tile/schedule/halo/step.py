@@ -1,4 +1,4 @@
-"""What a spatial block does with sums, as an expression of them and of its place."""
+"""Arithmetic of a spatial block on sums, as an expression of them and of its place."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class SpatialStage:
     """A spatial block that writes each value in order; channels are the last dimension.
 
     Attributes:
-        buffer: what it writes.
+        buffer: buffer that it writes.
         element: its value; the sums are given, one for each of its parts.
-        names: of the axes, one a dimension of what it writes.
-        shifts: of the sums' dimensions against its own, but for the channels.
+        names: names of the axes, one a dimension of the buffer.
+        shifts: shifts of the sums' dimensions against its own, but for the channels.
         parts: first channels of the sums that it reads.
-        operations: of arithmetic, for a value.
+        operations: operations of arithmetic for a value.
     """
 
     buffer: Any
@@ -44,7 +44,7 @@ class SpatialStage:
         """The value that it stores at a place.
 
         Args:
-            place: in what it writes.
+            place: place in the buffer that it writes.
             totals: the sums of each of its parts there.
             buffers: name of a parameter -> the buffer that stands for it.
         """
@@ -52,7 +52,7 @@ class SpatialStage:
 
 
 def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
-    """What ``block`` does with the sums of ``made``; ``None`` where it moves them around."""
+    """Arithmetic of ``block`` on the sums of ``made``; ``None`` where it moves them around."""
     sums, store = made.body.buffer, block.body
     variables = tuple(v.var for v in block.iter_vars)
     operator = extract_operator(block)
@@ -86,6 +86,6 @@ def read_step(block: SBlock, made: SBlock) -> SpatialStage | None:
 
 
 def _shift(index: Any, var: Any, ranges: Any) -> int | None:
-    """By how much an index is more than a variable; ``None`` where that is no number."""
+    """Difference between an index and a variable; ``None`` where that is no number."""
     difference = ranges.simplify(index - var)
     return int(difference) if isinstance(difference, tirx.IntImm) else None

@@ -35,7 +35,7 @@ class WarpWindows:
     """A warp's windows: sixteen channels of some fragments of places."""
 
     def __init__(self, block: Block, outer: SpatialStage) -> None:
-        """What does not change from turn to turn."""
+        """Compute all places that do not change from turn to turn."""
         tile = block.tile
         self._block, self._outer = block, outer
         self._parts = len(block.found.halo.parts)

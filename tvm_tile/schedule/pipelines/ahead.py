@@ -35,6 +35,7 @@ from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, Slab
 
 
 def _begin_copies(chunks: Chunks, slab: Slab, data: Any, thread: tuple[Any, int]) -> AsyncCopies:
+    """Find a thread's copies of 16-bit elements."""
     source = ib.decl_buffer((chunks.operand.size // ELEMENT,), "uint16", data=data)
     return begin_copies(chunks, slab, source, thread)
 

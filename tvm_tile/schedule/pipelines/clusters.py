@@ -48,8 +48,8 @@ def store_totals(
 
     Args:
         store: the epilogue, where it goes, and this block's part.
-        block: whose sums they are, rows by columns.
-        columns: of a part, without their padding.
+        block: block that the sums are of, rows by columns.
+        columns: columns of a part, without their padding.
         thread: its number among all consumers' threads.
         origin: first values of the tile's axes.
     """

@@ -1,4 +1,4 @@
-"""What the pipelines of a product have in common: a thread's copies, its fragments, its sums."""
+"""Parts that the pipelines of a product share: a thread's copies, its fragments, its sums."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Pipeline(ABC):
     """How the chunks of a block's tile are brought and summed up, while a thread's code is written.
 
     Args:
-        product: what is computed.
+        product: the product that is computed.
         tile: how.
-        own: where the thread's part of the tile is.
+        own: the thread's part of the tile.
         buffers: the function's parameters by name.
         memory: shared, bytes.
         chunks: the first of the block's among those of the sum, and how many it has.
 
     Attributes:
-        scope: of shared memory.
-        begin_copies: finds what a thread copies: of chunks, how they lie, from which memory, of
-            which of how many threads.
+        scope: scope of shared memory, by TVM's name.
+        begin_copies: function that finds the chunks that a thread copies, given their layout, their
+            memory, and the thread's number.
         words: the memory as 32-bit numbers.
-        sums: of the thread, in registers.
+        sums: sums of the thread, in registers.
     """
 
     scope: ClassVar[str]

@@ -48,9 +48,9 @@ class PersistentBlock:
     """A block that takes tiles until none is left, while the code of a thread of it is written.
 
     Attributes:
-        product: that the tiles are of.
-        boxes: along the rows and along the columns.
-        tile: which block has which tiles.
+        product: product that the tiles are of.
+        boxes: boxes along the rows and along the columns.
+        tile: order in which blocks take tiles.
         limits: how far axes go in a call.
         rank: the block's number among those that share its tiles.
         number: the block's among all.
@@ -78,7 +78,7 @@ class PersistentBlock:
         return ib.alloc_buffer((size,), "uint8", scope="shared.dyn", align=1024)
 
     def sums_behind(self, data: Any, dtype: str) -> Any:
-        """What is behind the stages in :meth:`stages`, as sums of a type of four bytes."""
+        """Shared memory behind the stages in :meth:`stages`, as sums of a type of four bytes."""
         start = self.tile.stages * self.tile.stage_bytes // 4
         own = {"data": data.data, "elem_offset": start, "scope": "shared.dyn"}
         return ib.decl_buffer(self.tile.store_shape, dtype, **own)
@@ -100,9 +100,9 @@ class PersistentBlock:
         """Run ``body`` for tiles of the block, given the first value of every axis in each.
 
         Args:
-            body: what to do.
-            first: of the block's tiles, the first one that is meant.
-            step: from one that is meant to the next, by default all.
+            body: function that writes the code for a tile.
+            first: the first of the block's tiles that is meant.
+            step: distance from one tile that is meant to the next, by default to the next of all.
         """
         counts, grid = self._counts(), self.tile.grid
         if self.tile.splits > 1:
@@ -162,8 +162,8 @@ def specialise(
     Args:
         thread: its number in the block, whose first warpgroup produces.
         division: registers of a producer's and of a consumer's thread; ``None`` as launched.
-        produce: writes what the producer's threads do.
-        consume: writes what all others do.
+        produce: function that writes the code of the producer's threads.
+        consume: function that writes the code of all other threads.
     """
     with ib.If(thread < WARPGROUP):
         for role, frame in enumerate((ib.Then, ib.Else)):

@@ -35,7 +35,7 @@ class Digits:
 
     Attributes:
         axes: (variable, extent) of each digit, the last one fastest in the output.
-        value: what is stored, its loads at flat places: of one index, in elements.
+        value: the stored value, its loads at flat places: of one index, in elements.
         place: flat, where in the output.
         buffers: flat stand-ins and the tensors that they are for; the output is the last one.
     """
@@ -59,6 +59,7 @@ class Digits:
         return affine_index(place, self._names())
 
     def _names(self) -> Names:
+        """Names and ranges of the digits' variables."""
         domains = tuple((var, ir.Range(0, extent)) for var, extent in self.axes)
         return Names({var: str(var.name) for var, _ in self.axes}, domains)
 
@@ -71,6 +72,7 @@ class Digits:
         return Digits(changed, value, index, self.buffers)._simplified()
 
     def _simplified(self) -> Digits:
+        """The digits with every index and test simplified by their ranges."""
         ranges = self._names().ranges
 
         def load(node: ir.TensorLoad) -> Any:
@@ -142,6 +144,7 @@ def read_digits(block: SBlock) -> Digits | None:
 
 
 def _flattened(buffer: Any, indices: Sequence[Any]) -> Any:
+    """Place of an element in its buffer's memory, in elements, rows one behind the other."""
     flat: Any = tirx.const(0, "int64")
     for index, extent in zip(indices, buffer.ty.shape, strict=True):
         flat = flat * int(extent) + index
@@ -149,6 +152,7 @@ def _flattened(buffer: Any, indices: Sequence[Any]) -> Any:
 
 
 def _without_units(digits: Digits) -> Digits:
+    """The digits without those that have one value only."""
     for place in reversed(range(len(digits.axes))):
         var, extent = digits.axes[place]
         if extent == 1:
@@ -157,6 +161,7 @@ def _without_units(digits: Digits) -> Digits:
 
 
 def _split(digits: Digits) -> Digits:
+    """The digits split as long as that makes an index affine."""
     for step in range(_MOST_STEPS):
         found = next(_splits(digits), None)
         if found is None:
@@ -204,6 +209,7 @@ def _turn(node: Any, index: AffineIndex) -> int:
 
 
 def _merged(digits: Digits) -> Digits:
+    """The digits with neighbours as one wherever everything walks through both together."""
     place = len(digits.axes) - 2
     while place >= 0:
         (high, _), (low, inner) = digits.axes[place : place + 2]
@@ -218,6 +224,7 @@ def _merged(digits: Digits) -> Digits:
 
 
 def _walk_together(digits: Digits, high: str, low: str, inner: int) -> bool:
+    """Whether all indices walk through two digits as through one."""
     if {high, low} & digits.used(digits.value):
         return False
     places = [digits.place, *(load.indices[0] for load in loads_in(digits.value))]

@@ -64,6 +64,7 @@ def _are_alike(sch: Schedule, outputs: Sequence[str]) -> bool:
 
 
 def _points(block: Any) -> int:
+    """Points of a block's iteration space."""
     return math.prod(int(v.dom.extent) for v in block.iter_vars)
 
 
@@ -80,6 +81,7 @@ def _together(
 
 
 def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
+    """Tiles of an output, best first, by its own reads where these are known."""
     block = sch.get(sch.get_sblock(name))
     operator = extract_operator(block)
     tiles: tuple[PlainTile, ...] = (_opaque(sch, name, device),)
@@ -103,6 +105,7 @@ def _widest_between(value: Any) -> int:
 
 
 def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]) -> Scheduled:
+    """The schedule with a tile for each output."""
     sch = sch.copy()
     for name, tile in zip(outputs, tiles, strict=True):
         bind_loop(sch, flat_loop(sch, sch.get_sblock(name)), tile.block_size, tile.vector)
@@ -111,7 +114,7 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
 
 
 def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
-    """What was written, described by the tile of the output that takes longest."""
+    """The written functions as one schedule, described by the tile of the slowest output."""
     return as_written(sch.mod["main"], ELEMENTWISE, replace(main, seconds=seconds))
 
 

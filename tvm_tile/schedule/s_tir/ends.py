@@ -1,4 +1,4 @@
-"""Where a sum ends within a step: copies fill up with zeros, so that nothing tests as it adds.
+"""The end of a sum within a step: copies fill up with zeros, so that nothing tests as it adds.
 
 Before → after, for chunks of 16 that do not divide a sum over 1931 places::
 
@@ -43,8 +43,8 @@ class Staged:
     """A staging copy.
 
     Attributes:
-        name: of its block.
-        region: what it copies in a step, an extent for each dimension of the operand.
+        name: name of its block.
+        region: region that it copies in a step, an extent for each dimension of the operand.
     """
 
     name: str
@@ -136,4 +136,5 @@ def _are_equal(first: Any, second: Any, ranges: sym.Analyzer) -> bool:
 
 
 def _is_true(guard: Any) -> bool:
+    """Whether a guard is known to hold."""
     return isinstance(guard, tirx.IntImm) and bool(guard.value)

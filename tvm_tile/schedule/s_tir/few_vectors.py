@@ -87,6 +87,7 @@ def find_few_vectors(task: Task) -> FewVectors | None:
 
 
 def _name(sch: Schedule, block: SBlockRV) -> str:
+    """Name of a block."""
     return str(sch.get(block).name_hint)
 
 

@@ -138,6 +138,7 @@ def conjuncts(guard: Any) -> list[Any]:
 
 
 def _uses_only(expr: Any, scope: list[Any]) -> bool:
+    """Whether an expression uses variables of the scope only, one at least."""
     used = variables_in(expr)
     return bool(used) and all(any(v.same_as(known) for known in scope) for v in used)
 

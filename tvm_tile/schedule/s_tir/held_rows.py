@@ -83,10 +83,12 @@ def write_held(
 
 
 def _names(sch: Schedule) -> list[str]:
+    """Names of all blocks."""
     return [str(sch.get(block).name_hint) for block in child_blocks(sch)]
 
 
 def _written(sch: Schedule, name: str) -> str:
+    """Name of the buffer that a block writes."""
     return str(sch.get(sch.get_sblock(name)).writes[0].source.name)
 
 
@@ -156,11 +158,13 @@ class _RowWriter:
             self._place(name, self.outer, self._var(vector))
 
     def _check(self, loops: list[LoopRV], elements: int) -> None:
+        """Check that a stage's loops have as many points as a row has elements."""
         found = math.prod(extent(self.sch, loop) for loop in loops)
         if found != elements:
             raise ValueError(f"a stage must work on {elements} elements of its row, not {found}")
 
     def _shares(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV, LoopRV]:
+        """Share a stage's elements out: turns, threads, and elements of a vector."""
         pieces, vector = self._pieces(loops)
         outer, thread = pieces, pieces
         if self.tile.threads_per_row > 1:
@@ -194,9 +198,11 @@ class _RowWriter:
         return self._var(part) * width + self._var(within)
 
     def _place(self, name: str, outer: LoopRV, within: Any) -> None:
+        """Note where in its row an element of a stage is."""
         self.places[name] = self._var(outer) * self.tile.vector + within
 
     def _var(self, loop: LoopRV) -> Any:
+        """Variable of a loop."""
         return self.sch.get(loop).loop_var
 
 
@@ -212,7 +218,7 @@ class _OwnElements:
     Attributes:
         held: names of buffers of elements.
         results: names of the copies of sums.
-        places: of :class:`_RowWriter`.
+        places: places of elements; see :class:`_RowWriter`.
     """
 
     held: set[str]
@@ -277,6 +283,7 @@ class _OwnElements:
         return SBlockRealize(values, realize.predicate, moved)
 
     def _with_reciprocal(self, store: tirx.BufferStore) -> tirx.SeqStmt:
+        """The store of a row's number, and of its reciprocal where elements are divided by it."""
         dtype = str(store.value.ty.dtype)
         other = tirx.const(1, dtype) / store.value if dtype == _DIVIDED else store.value
         return tirx.SeqStmt([store, tirx.BufferStore(store.buffer, other, [_ONE])])
@@ -299,4 +306,5 @@ class _OwnElements:
 
 
 def _is_sum(block: SBlock) -> bool:
+    """Whether a block is a reduction."""
     return any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars)

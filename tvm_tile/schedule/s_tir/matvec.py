@@ -126,9 +126,11 @@ class _Draft:
         return zero_outside(func, copies) if tile.overhangs else func
 
     def _split(self, sch: Schedule, main: SBlockRV, factors: list[int | None]) -> list[LoopRV]:
+        """Split the summed loop of a block by these factors."""
         return list(sch.split(sch.get_loops(main)[self.product.summed], factors))
 
     def _rows(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _MatvecNest:
+        """The loops of the row form: lanes share a sum, groups have rows of their own."""
         lane = self._split(sch, main, [None, tile.unroll, tile.lanes, tile.vector])[2]
         part = sch.rfactor(lane, 0)
         *spatial, lane = sch.get_loops(main)
@@ -159,6 +161,7 @@ class _Draft:
         return _MatvecNest(part, after, step, unroll, inner, len(spatial))
 
     def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _MatvecNest:
+        """The loops of the column form: lanes have columns, groups share a sum."""
         group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
         part = sch.rfactor(group, 0)
         *spatial, group = sch.get_loops(main)
@@ -248,7 +251,7 @@ class _MatvecNest:
         step: the loop over steps.
         loads: the loop in which operands are loaded.
         inner: loops to unroll.
-        spatial: how many of the loops that set them to zero are of one thread.
+        spatial: number of the loops that set them to zero and are of one thread.
     """
 
     part: SBlockRV

@@ -63,7 +63,7 @@ class MergedShapes:
 
     Attributes:
         steps: tensor name -> what became of its dimensions; one mapping after the other.
-        params: of the function, as callers know them.
+        params: parameters of the function, as callers know them.
     """
 
     steps: tuple[Mapping[str, Step], ...]
@@ -111,7 +111,7 @@ def turn_tensors(
 
     Args:
         sch: the schedule.
-        names: of the blocks.
+        names: names of the blocks.
         orders: name of a tensor -> what becomes of an index of it.
 
     Returns:

@@ -33,7 +33,7 @@ class NormalForm:
 
     Attributes:
         producers: spatial blocks that only feed a reduction (padding, casts, dequantization).
-        reductions: in program order.
+        reductions: names of the reductions, in program order.
         outputs: spatial blocks that write the function's outputs, in program order.
     """
 
@@ -59,6 +59,7 @@ def inlined(func: tirx.PrimFunc, *, keep_producers: bool) -> tuple[Schedule, Nor
 # Rules ask for the same function, one behind the other.
 @functools.lru_cache(maxsize=2)
 def _inlined(func: tirx.PrimFunc, keep_producers: bool) -> tuple[Schedule, NormalForm | None]:
+    """The function with its spatial blocks inlined; no form where one cannot be."""
     sch = start_schedule(func)
     form = _inline(sch, _feeds_sum if keep_producers else lambda *_: False)
     if form is None or any(pads_sums(sch, form.reductions, name) for name in form.outputs):
@@ -199,6 +200,7 @@ def _is_copy(sch: Schedule, block: SBlockRV) -> bool:
 
 
 def _describe(sch: Schedule) -> NormalForm:
+    """Names of the blocks that are left: producers, reductions, outputs."""
     blocks = child_blocks(sch)
     reductions = [b for b in blocks if is_reduction(sch, b)]
     outputs = [b for b in blocks if not is_reduction(sch, b) and is_output(sch, b)]

@@ -20,11 +20,11 @@ from tvm_tile.tile.moves.transpose import Copy, Source, TransposeTile, construct
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a block stores in its output.
+    """The value that a block stores in its output, and where.
 
     Attributes:
-        digits: what is stored, over the digits of its axes.
-        value: the same with variables for the parts that read.
+        digits: digits of the output's axes, and the value that is stored over them.
+        value: the same value with variables for the parts that read.
         parts: these variables and parts: loads, and choices that hold loads.
         copy: all of it as plain data.
     """
@@ -36,7 +36,7 @@ class Output:
 
 
 def read_output(block: SBlock) -> Output | None:
-    """What a block stores; ``None`` if that is no expression of affine reads, or out of order."""
+    """Read the value that a block stores; ``None`` unless of affine reads, stored in order."""
     digits = read_digits(block)
     if digits is None or not digits.axes:
         return None
@@ -56,6 +56,7 @@ def read_output(block: SBlock) -> Output | None:
 
 
 def _access(digits: Digits, buffer: Any, place: Any) -> Access:
+    """Access to a buffer at a flat place."""
     shape = tuple(int(extent) for extent in buffer.ty.shape)
     tensor = Tensor(str(buffer.name), shape, str(buffer.ty.dtype))
     return Access(tensor, (digits.affine(place),))
@@ -82,7 +83,7 @@ def _parted(expr: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
 
 
 def plain_tile(block: SBlock, output: Output, device: Device) -> TransposeTile:
-    """What the rule for element-wise functions makes of a block."""
+    """Best tile of the rule for element-wise functions, for one block."""
     operator = extract_operator(block)
     vector = construct_plain(operator, device)[0].vector if operator else 1
     return construct_flat(output.copy, vector, device)

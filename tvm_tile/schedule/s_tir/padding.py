@@ -83,7 +83,7 @@ def _clamped(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What a block that only pads stores: ``load`` if ``condition`` holds, else ``outside``."""
+    """Padding that a block stores: ``load`` if ``condition`` holds, else ``outside``."""
 
     condition: Any
     load: Any
@@ -91,7 +91,7 @@ class Padding:
 
 
 def padding_of(block: SBlock) -> Padding | None:
-    """What a block pads, and how; ``None`` if it does anything else."""
+    """Padding that a block stores; ``None`` if it does anything else."""
     value = block.body.value
     if not is_choice(value):
         return None
@@ -112,7 +112,7 @@ def free_copies(func: tirx.PrimFunc, copies: Sequence[tuple[str, str]]) -> tirx.
     """Take the tests for overhanging tiles out of staging copies of clamped padding.
 
     Args:
-        func: scheduled.
+        func: a scheduled function.
         copies: names of each block that chooses and stores, and of the one that reads before it.
 
     What a copy stores for places that a tile overhangs is padding. The block that reads has guards

@@ -41,13 +41,13 @@ class Parts:
     """A schedule whose longest sum is split in parts, and its blocks.
 
     Attributes:
-        sch: where it is split, and what adds the parts is written already.
+        sch: schedule in which it is split, and the kernel that adds the parts is written already.
         main: sums a part, without a guard; the loop over the parts stands where the longest summed
             one did, that within a part behind it.
-        total: adds the parts.
+        total: block that adds the parts.
         after: the block behind ``total``, which needs its guard.
-        guard: keeps ``main`` from going on behind the end of the last part.
-        variables: of the block ``main``, in which ``guard`` is.
+        guard: condition that keeps ``main`` from going on behind the end of the last part.
+        variables: variables of the block ``main``, in which ``guard`` is.
     """
 
     sch: Schedule

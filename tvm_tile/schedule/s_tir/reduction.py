@@ -74,6 +74,7 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
 def _write(
     sch: Schedule, form: NormalForm, device: Device, tile: ReduceTile
 ) -> tirx.PrimFunc | None:
+    """Write the reduction for a tile, in its form."""
     write = write_window if tile.form == "window" else _write_shared
     sch = sch.copy()
     main = sch.get_sblock(form.reductions[0])
@@ -116,6 +117,7 @@ def _split_kinds(sch: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[Loo
 def _write_shared(
     sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], tile: ReduceTile
 ) -> SBlockRV:
+    """Write a reduction whose threads share sums; the result is its main block."""
     spatial, reduce = _split_kinds(sch, main)
     row, summed = fuse(sch, spatial), fuse(sch, reduce)
     block, output = sch.split(row, [None, tile.outputs_per_block])

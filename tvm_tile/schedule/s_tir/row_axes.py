@@ -93,10 +93,12 @@ def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, Merged
 
 
 def _long_axes(op: Operator) -> tuple[Axis, ...]:
+    """Axes of more than one point."""
     return tuple(axis for axis in op.axes if axis.extent > 1)
 
 
 def _parts(axes: Sequence[Axis], common: Sequence[int]) -> Parts:
+    """The common divisors that each axis is made of."""
     rest, found = list(common), []
     for axis in axes:
         own: list[int] = []
@@ -114,6 +116,7 @@ def _split(sch: Schedule, name: str, parts: Parts) -> None:
 
 
 def _digits(parts: Parts, *index: Any) -> list[Any]:
+    """Digits of indices, by the divisors of each."""
     found = []
     for own, value in zip(parts, index, strict=True):
         for place, extent in enumerate(own):

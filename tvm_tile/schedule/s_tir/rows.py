@@ -93,6 +93,7 @@ def _write_held(
     held: HeldRows,
     tile: HeldTile,
 ) -> tirx.PrimFunc | None:
+    """Write rows that are held in registers; ``None`` where a stage has no fitting loops."""
     try:
         return restore(write_held(sch.copy(), form, is_row, held, tile), merged)
     except ValueError:
@@ -100,6 +101,7 @@ def _write_held(
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
+    """Whether an output has several elements for each sum, as a norm of rows has."""
     return not is_contraction(reduction) and output.write.tensor.size > reduction.write.tensor.size
 
 
@@ -112,6 +114,7 @@ def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
 def _write(
     sch: Schedule, form: NormalForm, merged: MergedShapes, is_row: list[bool], tile: RowTile
 ) -> tirx.PrimFunc:
+    """Write reductions whose rows are read again, each stage by the same threads."""
     sch = sch.copy()
     last = sch.get_sblock(form.outputs[0])
     loops = list(sch.get_loops(last)) or [sch.add_unit_loop(last)]  # a scalar has none
@@ -134,6 +137,7 @@ def _write(
 
 
 def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) -> None:
+    """Share a stage's loops out among the threads of a row."""
     if tile.threads_per_row == 1:
         return
     flat = fuse(sch, loops) if loops else sch.add_unit_loop(block)

@@ -31,8 +31,8 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
     """``func`` with the reductions ``names`` as one, of the name of the first.
 
     Args:
-        func: unscheduled, a loop nest for each block.
-        names: of blocks of the same axes, two or more.
+        func: an unscheduled function, with a loop nest for each block.
+        names: names of blocks of the same axes, two or more.
 
     Returns:
         ``None`` where they are not added up alike, or do not begin with the same number.
@@ -59,7 +59,7 @@ def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
 
 
 def _term(block: SBlock, like: SBlock) -> Any:
-    """What a reduction adds, in terms of the variables of another; ``None`` if that differs."""
+    """Term that a reduction adds, in terms of another's variables; ``None`` if that differs."""
     if len(block.iter_vars) != len(like.iter_vars):
         return None
     pairs = {v.var: other.var for v, other in zip(block.iter_vars, like.iter_vars, strict=True)}

@@ -71,11 +71,11 @@ class Draft:
     """A product or convolution in normal form, to be written for one tile or another.
 
     Attributes:
-        sch: where padding is clamped, and what feeds the reduction still stands apart.
+        sch: schedule in which padding is clamped, and the operands' computation still stands apart.
         form: the blocks that are left.
         merged: axes that are one in ``sch``.
         operator: the reduction.
-        device: what to write for.
+        device: device that is written for.
     """
 
     sch: Schedule
@@ -85,6 +85,7 @@ class Draft:
     device: Device
 
     def _write(self, program: RProgram, rule: Rule) -> Scheduled | None:
+        """The scheduled function for a program; ``None`` where it cannot be written."""
         func = _write(self.sch.copy(), self.form, program, self.device)
         if func is None:
             return None
@@ -313,6 +314,7 @@ def _grouped_nest(
 def _split_reduce(
     sch: Schedule, loops: list[LoopRV], chunk: tuple[int, ...]
 ) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Split each summed loop into chunks: the outer loops, and the inner ones."""
     pairs = [sch.split(loop, [None, c]) for loop, c in zip(loops, chunk, strict=True)]
     return [p[0] for p in pairs], [p[1] for p in pairs]
 

@@ -92,7 +92,7 @@ def replace_value(block: SBlock, value: Any, **parts: Any) -> SBlock:
 
 
 def begun(realize: SBlockRealize) -> SBlockRealize:
-    """What a reduction does before it adds anything: it stores what its sums start from."""
+    """Number that a reduction's sums start from, which it stores before it adds anything."""
     block = realize.block
     pairs = zip(block.iter_vars, realize.iter_values, strict=True)
     kept = [(v, value) for v, value in pairs if v.iter_type == tirx.IterVar.DataPar]

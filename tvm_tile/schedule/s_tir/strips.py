@@ -81,7 +81,7 @@ class _StripWriter:
         return HeldStrip(line, buffer, _registers(f"{name}_vectors", extents, str(source.ty.dtype)))
 
     def line_type(self, line: Line) -> str:
-        """What registers hold: the element as the sum takes it, widened once for all outputs."""
+        """Type of elements in registers: as the sum takes them, widened once for all outputs."""
         casts = nodes_in(self.blocks.main.body.value, tirx.Cast)
         load = self.load_of(line)
         wider = [str(cast.ty.dtype) for cast in casts if cast.value.same_as(load)]
@@ -350,9 +350,11 @@ class _StripWriter:
         return loop(var, self.tile.vectors.count, tirx.ForKind.VECTORIZED, body)
 
     def var(self, name: str) -> Any:
+        """A variable of the function's index type."""
         return tirx.Var(name, self.index_type)
 
     def number(self, value: int) -> Any:
+        """A number of the function's index type."""
         return tirx.IntImm(self.index_type, value)
 
 
@@ -365,4 +367,5 @@ def _pads(producer: SBlock, dimension: int, extent: int) -> bool:
 
 
 def _registers(name: str, extents: Sequence[int], dtype: str) -> Any:
+    """A buffer in registers."""
     return tirx.decl_buffer(list(extents), dtype, name, scope="local")

@@ -59,6 +59,7 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _read(task: Task) -> list[tuple[SBlock, Output]] | None:
+    """The outputs of a function of copies; ``None`` if one is none."""
     if task.graph.reductions:
         return None
     sch, form = inlined(task.func, keep_producers=False)
@@ -79,12 +80,12 @@ class _Rounds:
     """How a block's threads go through its outputs.
 
     Attributes:
-        var: of the loop, one iteration a round.
+        var: variable of the loop, one iteration a round.
         count: its extent.
         lane: variable of the neighbours that a thread takes at once.
         vector: its extent.
         first: places in the box of the first of these, by the digit's name.
-        each: of all of them, in terms of ``lane``.
+        each: place of each output, in terms of ``lane``.
         test: whether these are outputs; ``None`` if all are.
     """
 
@@ -258,9 +259,11 @@ class _CopyWriter:
         return loop(own, extent, kind, substituted(body, {var: own}))
 
     def guarded(self, test: Any, body: Any) -> Any:
+        """The statement, under a test if there is one."""
         return body if test is None else tirx.IfThenElse(test, body, None)
 
     def buffer(self, name: str, size: int, dtype: str, scope: str) -> Any:
+        """A new buffer of one dimension."""
         self.buffers.append(tirx.decl_buffer([size], dtype, name, scope=scope))
         return self.buffers[-1]
 
@@ -271,9 +274,11 @@ class _CopyWriter:
         return sum(int(own.ty.shape[0]) * element_size(str(own.ty.dtype)) for own in shared)
 
     def var(self, name: str) -> Any:
+        """A variable of the function's index type."""
         return tirx.Var(name, self.index_type)
 
     def number(self, value: int) -> Any:
+        """A number of the function's index type."""
         return tirx.IntImm(self.index_type, value)
 
 

@@ -103,7 +103,7 @@ def _in_memory(read: Access, producers: Sequence[SBlock]) -> Access:
 
 
 def _output(after: SBlock, operator: Operator) -> Access:
-    """What ``after`` stores, by the axes of the sum; that of the sum if it cannot be read."""
+    """Place that ``after`` stores to, by the sum's axes; the sum's own if it cannot be read."""
     found = extract_operator(after)
     if found is None:
         return operator.write
@@ -114,13 +114,14 @@ def _output(after: SBlock, operator: Operator) -> Access:
 
 
 def sources_of(blocks: WindowBlocks) -> tuple[Access | None, ...]:
-    """What slides as it lies in memory, for ``vectors_of``."""
+    """Tensors that slide, as they lie in memory, for ``vectors_of``."""
     window = window_of(blocks.operator)
     reads = window.reads if window else ()
     return tuple(_source(read, blocks) for read in reads)
 
 
 def _source(read: Access, blocks: WindowBlocks) -> Access | None:
+    """The tensor behind the padding that a sum reads; ``None`` if more is between them."""
     producer = blocks.producer_of(read.tensor.name)
     if producer is None:
         return read

@@ -55,6 +55,7 @@ class ColumnKernel:
         self._with_threads(self._scanned)
 
     def _with_threads(self, body: Callable[[Any, Any, States], None]) -> None:
+        """Write a kernel with a thread for each row and part, whose body this is."""
         tile = self.tile
         state = States.allocated(f"{self.name}_state", (1,), self.combining.dtypes, "local")
         with (
@@ -68,11 +69,13 @@ class ColumnKernel:
                 body(row, part, state)
 
     def _total(self, row: Any, part: Any, state: States) -> None:
+        """Store the total of a part."""
         assert self.totals is not None
         self._each(row, part, state, lambda *_: None)
         self.totals.store(state.load([0]), [part, row])
 
     def _scanned(self, row: Any, part: Any, state: States) -> None:
+        """Store the scan of a part, begun with the totals of the parts before it."""
         if self.totals is not None:
             with ib.serial(part) as before:
                 found = self.totals.load([before, row])
@@ -84,7 +87,14 @@ class ColumnKernel:
         self._each(row, part, state, store)
 
     def _each(self, row: Any, part: Any, state: States, store: Callable[[Any], None]) -> None:
-        """Go through a part's elements: ``store`` is called where the state is their result."""
+        """Write the loop over a part's elements, each combined with the state.
+
+        Args:
+            row: the row that is scanned.
+            part: number of the part of the row.
+            state: the state so far, which the loop changes.
+            store: called with an element's place where the state is that element's result.
+        """
         scan, tile = self.scan, self.tile
         own = ib.sblock_alloc_buffer((number(tile.turns),), scan.source, scope="local")
         IRBuilder.name(f"{self.name}_elements", own)

@@ -98,11 +98,12 @@ class RowKernel:
                 self._scan(at, chunk)
 
     def _local(self, name: str, size: int, dtype: str) -> Any:
+        """Registers of a thread."""
         buffer = ib.sblock_alloc_buffer((number(size),), dtype, scope="local")
         return IRBuilder.name(f"{self.name}_{name}", buffer)
 
     def _first(self, at: Lane, chunk: Any, turn: Any) -> Any:
-        """The first element, counted from the row's beginning, of a thread's vector."""
+        """Place in its row of the first element of the vector that a thread takes in a turn."""
         tile = self.tile
         piece = (at.part * number(tile.chunks) + chunk) * number(tile.turns) + turn
         return (piece * number(tile.threads_per_row) + at.lane) * number(tile.vector)
@@ -146,6 +147,7 @@ class RowKernel:
         return self.combining.of(value, self._in_memory(first) + lane)
 
     def _combine(self, target: States, given: State) -> None:
+        """Combine a state with another one behind it."""
         target.store(self.combining.combined(target.load([0]), given), [0])
 
     def _add_vector(self, at: Lane, chunk: Any, turn: Any) -> None:
@@ -197,6 +199,7 @@ class RowKernel:
 
     @property
     def _steps(self) -> int:
+        """Steps of a tree over the threads that share a row."""
         return self.tile.threads_per_row.bit_length() - 1
 
     def _share(self, at: Lane, turns: int) -> None:

@@ -1,4 +1,4 @@
-"""What kernels of scans and sorts have in common: functions, threads, states in memory."""
+"""Parts that kernels of scans and sorts share: functions, threads, states in memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_scan(scan: Scan, totals: Sequence[int], begin: Begin) -> tirx.PrimFunc
     """The function of a scan, of one kernel or of two, with the parameters of its definition.
 
     Args:
-        scan: what is computed.
+        scan: the scan that is computed.
         totals: the shape of the totals of all parts; empty where rows are not in parts.
         begin: begins each kernel.
     """

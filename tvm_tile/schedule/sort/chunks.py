@@ -61,6 +61,7 @@ class ChunkKernel:
             self._store(at)
 
     def _load(self, at: Lane) -> None:
+        """Bring the elements of a chunk to shared memory, as keys of the order."""
         tile, length = self.tile, self.ordering.sort.rows.length
         with ib.serial(number(tile.elements)) as turn:
             slot = ib.Bind(turn * number(tile.threads_per_row) + at.lane)
@@ -113,6 +114,7 @@ class ChunkKernel:
                 yield e, element
 
     def _store(self, at: Lane) -> None:
+        """Store the sorted chunk: the result, or a run for the next merge."""
         threads = self.tile.threads_per_row
         with ib.serial(number(-(-self.kept // threads))) as turn:
             rank = ib.Bind(turn * number(threads) + at.lane)

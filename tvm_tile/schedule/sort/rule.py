@@ -38,6 +38,7 @@ def schedule_sort(sort: Sort, device: Device) -> Scheduled | None:
 
 
 def _write(sort: Sort, tile: SortTile) -> tirx.PrimFunc:
+    """Write the kernel that sorts chunks, and those that merge them."""
     ordering = Ordering(sort)
     with IRBuilder() as builder, ib.prim_func(s_tir=True):
         ib.func_name(sort.name)

@@ -1,4 +1,4 @@
-"""Where the elements of an operand's chunks are, chunk after chunk, for a thread that fetches some.
+"""Places of an operand's elements, chunk after chunk, for a thread that fetches some of them.
 
 A thread fetches the same part of every chunk. Where this is does not change from chunk to chunk but
 for a sum that all threads share: the chunk's depth, and its step in a window. What lies outside of
@@ -27,9 +27,9 @@ class Run:
     """Neighbours along an operand's contiguous axis.
 
     Attributes:
-        position: of the first in the tile.
-        depth: of the first in the chunk.
-        indices: of the first, but for what changes from chunk to chunk.
+        position: place of the first in the tile.
+        depth: depth of the first in the chunk.
+        indices: indices of the first, without the part that changes from chunk to chunk.
     """
 
     position: Any
@@ -42,12 +42,12 @@ class Chunks:
     """The chunks of one operand's tile, along the steps and the depth.
 
     Attributes:
-        product: whose operand it is.
+        product: product that has the operand.
         operand: its left or its right one.
-        side: where its rows, or columns, are.
+        side: rows, or columns, of the operand's tile.
         origin: first values of the tile's axes.
-        depth: of a chunk.
-        end: where the summed axis ends in a call, if not at its extent.
+        depth: depth of a chunk.
+        end: end of the summed axis in a call, if that is not its extent.
     """
 
     product: Product
@@ -73,7 +73,7 @@ class Chunks:
         return Run(position, depth, indices)
 
     def moved(self, place: Place) -> tuple[list[Any], Any]:
-        """By how much a chunk moves all indices, and the elements before them.
+        """Distance by which a chunk moves all indices, and the elements before them.
 
         Args:
             place: the chunk's first values of the axes that change from chunk to chunk: the summed
@@ -89,8 +89,8 @@ class Chunks:
         Args:
             run: the element's.
             element: its number in the run.
-            place: as :meth:`moved` takes it.
-            moved: what it adds to all indices.
+            place: place of the chunk, as in :meth:`moved`.
+            moved: distance that it adds to all indices.
         """
         along_depth = self.operand.is_depth_major
         position = run.position + (0 if along_depth else element)
@@ -111,7 +111,7 @@ class Chunks:
 
 
 def chunk_place(product: Product, depth: int, chunk: Any) -> dict[str, Any]:
-    """Value of every summed axis in a chunk of so much of the depth; of the depth, the first."""
+    """Value of each summed axis in chunk ``chunk`` of ``depth`` depths; of the depth, the first."""
     axes = (*product.steps, product.depth)
     place = dict(digits(chunk, axes, chunk_counts(product, depth)))
     place[product.depth.name] = place[product.depth.name] * depth

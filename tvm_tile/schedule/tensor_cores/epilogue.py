@@ -1,4 +1,4 @@
-"""What a fused function does with a sum, as an expression of the sum and of its place."""
+"""Arithmetic of a fused function on a sum, as an expression of the sum and of its place."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Epilogue:
     """One store for each sum: bias, activation, residual, scale, cast, a permuted place.
 
     Attributes:
-        buffer: what is written, a parameter.
-        indices: where, by the same axes as the element.
-        element: what, of the reduction's axes. The sum is given; where an element is made of two,
-            one of each half of the columns, that of the second half is given behind the first.
+        buffer: buffer that is written, a parameter.
+        indices: indices of the element in it, by the same axes.
+        element: stored element, an expression of the reduction's axes. The sum is given; where an
+            element is made of two, one of each half of the columns, that of the second half is
+            given behind the first.
         together: neighbours along the sums' contiguous axis that lie side by side, four or two.
     """
 
@@ -64,7 +65,7 @@ class Epilogue:
         return is_single or bool(sym.Analyzer().can_prove_equal(first + count - 1, last))
 
     def _offset(self, moved: Mapping[Any, int], number: int) -> Any:
-        """Where in memory the sum goes that is so many along an axis, the others' values 0."""
+        """Distance in memory of the sum ``number`` places along an axis from the first one."""
         values = {var: tirx.const(number * step) for var, step in moved.items()}
         offset: Any = tirx.const(0, "int64")
         for index, extent in zip(self.indices, self.buffer.ty.shape, strict=True):
@@ -98,11 +99,11 @@ def plain_epilogue(reduction: SBlock, operator: Operator) -> Epilogue:
 def fused_epilogue(
     reduction: SBlock, operator: Operator, output: SBlock, *, of_halves: bool = False
 ) -> Epilogue | None:
-    """What block ``output`` does with each sum, which it reads once, in place.
+    """Read the epilogue of block ``output``, which reads each sum once, in place.
 
     Args:
-        reduction: makes the sums.
-        operator: the same, as data.
+        reduction: reduction that makes the sums.
+        operator: the same block, as data.
         output: the block.
         of_halves: whether it may make an element of two sums, one of each half of a dimension.
 

@@ -31,9 +31,9 @@ class ProductMatch:
     """A function that computes one product, and its parts.
 
     Attributes:
-        product: its operands are parameters.
-        epilogue: what becomes of each sum.
-        params: of the function, as its callers pass them.
+        product: the product, whose operands are parameters.
+        epilogue: arithmetic on each sum, and its store.
+        params: parameters of the function, as its callers pass them.
         shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
         limits: how far axes go in a call.
     """
@@ -49,7 +49,7 @@ def find_in(task: Task, dtypes: Container[str], *, of_halves: bool = False) -> P
     """The product of a function, if that is all it reduces and an operand is of ``dtypes``.
 
     Args:
-        task: has the function.
+        task: task that has the function.
         dtypes: element types.
         of_halves: whether elements may be made of two sums, one of each half of the columns.
     """
@@ -77,6 +77,7 @@ def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
 # The rules of all matrix units ask for the same function, one behind the other.
 @functools.lru_cache(maxsize=1)
 def _find(func: tirx.PrimFunc, of_halves: bool) -> ProductMatch | None:
+    """The product of a function, its axes merged; ``None`` where there is none."""
     sch, form = inlined(func, keep_producers=True)
     if form is None or len(form.reductions) != 1 or len(form.outputs) > 1:
         return None
@@ -114,7 +115,7 @@ def _read(sch: Schedule, form: NormalForm, of_halves: bool) -> tuple[Product, Ep
 def epilogue_of(
     sch: Schedule, form: NormalForm, block: SBlock, operator: Operator, *, of_halves: bool = False
 ) -> Epilogue | None:
-    """What becomes of the sums of ``block``; ``None`` where the output does not take each once."""
+    """Epilogue of the sums of ``block``; ``None`` where the output does not take each once."""
     if not form.outputs:
         return plain_epilogue(block, operator)
     output = sch.get(sch.get_sblock(form.outputs[0]))

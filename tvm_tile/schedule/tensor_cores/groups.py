@@ -32,5 +32,6 @@ def split_groups(sch: Schedule, block: SBlockRV) -> None:
 
 
 def _split(place: int, size: int, *values: Any) -> list[Any]:
+    """The values with one of them as quotient and remainder by ``size``."""
     value = values[place]
     return [*values[:place], value // size, value % size, *values[place + 1 :]]

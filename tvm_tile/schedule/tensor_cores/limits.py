@@ -1,4 +1,4 @@
-"""How far a product's axes go in a call of open extents.
+"""Ends of a product's axes in a call of open extents.
 
 A kernel is made for the greatest extents; a call needs the output's elements within its own. Of an
 axis along which these end earlier, the limit says where: kernels leave out the tiles behind it.
@@ -28,9 +28,9 @@ def limits_of(
 
     Args:
         epilogue: stores the sums, in an output of which neighbouring dimensions may be one.
-        shape: of the output, as callers know it.
-        extents: of the output in a call: numbers, or expressions.
-        axes: of the product.
+        shape: shape of the output, as callers know it.
+        extents: extents of the output in a call: numbers, or expressions.
+        axes: axes of the product.
     """
     found: dict[str, Any] = {}
     sizes = {axis.name: axis.extent for axis in axes}

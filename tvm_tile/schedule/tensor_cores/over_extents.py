@@ -1,4 +1,4 @@
-"""What one tile of a product is predicted to take at other extents than those that it is made for.
+"""Predicted time of one tile of a product at other extents than those that it is made for.
 
 A product's tile hardly depends on how many rows there are; what it takes does, in steps: a row more
 may be another turn of all multiprocessors. A rule that is asked for tiles looks at all that there
@@ -35,13 +35,13 @@ def times_over(
     text: str,
     points: Sequence[Values],
 ) -> list[float] | None:
-    """What a tile takes in some calls; ``None`` if there is no such tile, or no product.
+    """Predicted seconds of a tile in some calls; ``None`` if there is no such tile, or no product.
 
     Args:
         found: the product, at the greatest extents.
-        device: that the tile is for.
-        construct: names at most so many tiles of a product.
-        seconds: predicts what a tile takes for a shorter product.
+        device: the device that the tile is made for.
+        construct: function that names tiles of a product, at most a number of them.
+        seconds: function that predicts the seconds of a tile for a shorter product.
         text: describes the tile.
         points: the calls.
     """
@@ -58,6 +58,7 @@ def times_over(
 
 
 def _at(limits: Limits, point: Values) -> dict[str, int]:
+    """Limits of axes at the values of a call."""
     return {name: _value(limit, point) for name, limit in limits.items()}
 
 

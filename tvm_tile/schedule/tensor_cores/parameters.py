@@ -19,8 +19,8 @@ def function(
     """A frame for a function: what has it behind the frame, and its tensors by name.
 
     Args:
-        params: of the function, as its callers pass them.
-        frame: of the dialect that it is written in, by default of the thread-level one.
+        params: parameters of the function, as its callers pass them.
+        frame: frame of the dialect that it is written in, by default of the thread-level one.
     """
     with IRBuilder() as builder, frame():
         ib.func_name("main")
@@ -47,5 +47,6 @@ def views(
 
 
 def _declared(param: Any) -> Any:
+    """Declare a parameter of the kernel as a buffer."""
     shape = tuple(int(extent) for extent in param.ty.shape)
     return ib.arg(str(param.name), ib.buffer(shape, str(param.ty.dtype)))

@@ -1,4 +1,4 @@
-"""Which part of a product a thread works on: its block's tile, its warp's rows and columns."""
+"""The part of a product that a thread works on: its block's tile, its warp's rows and columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TileOfWarps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ThreadPart:
-    """Where the part of the product is that a thread helps to compute.
+    """The part of a product that a thread helps to compute.
 
     Attributes:
         origin: first values of the axes of the block's tile.
@@ -98,7 +98,7 @@ def shares(count: int, thread: Any, threads: int) -> Iterator[tuple[Any, list[An
     Args:
         count: items.
         thread: its number.
-        threads: that share them, neighbours neighbouring ones.
+        threads: threads that share them, neighbours neighbouring ones.
     """
     for turn in range(-(-count // threads)):
         item = ib.Bind(thread + turn * threads)

@@ -1,4 +1,4 @@
-"""Which values of a product's axes a position in one of its tiles stands for."""
+"""Values of a product's axes for a position in one of its tiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Side(Protocol):
         """Values of the side's axes at a position, and the conditions for them to be any.
 
         Args:
-            position: in the tile.
+            position: position in the tile.
             origin: the tile's first values.
         """
         ...
@@ -35,10 +35,10 @@ class Side(Protocol):
         So elements may be loaded at any position, and nothing branches between loads.
 
         Args:
-            position: in the tile, the first of ``count`` neighbours that keep together.
+            position: position in the tile, the first of ``count`` neighbours that keep together.
             origin: the tile's first values.
-            count: how many of them.
-            number: which of them.
+            count: number of these neighbours.
+            number: number of one of these neighbours.
         """
         ...
 
@@ -55,7 +55,7 @@ class Boxed:
     """A side whose tile is a box of its axes.
 
     Attributes:
-        operand: whose rows, or columns, they are.
+        operand: operand that has the rows, or columns.
         box: their extents in the tile.
         size: positions of the tile, of which the box may fill fewer.
     """
@@ -99,7 +99,7 @@ class Flat:
     """A side whose axes are walked as one, the last the fastest.
 
     Attributes:
-        axes: of the product.
+        axes: axes of the product.
         size: positions of a tile.
         first: number of the tile's first position.
     """

@@ -31,7 +31,7 @@ class Guard:
     """Rows of a tile that may be none of the output.
 
     Attributes:
-        fits: what holds where they are.
+        fits: condition for the rows to be any of the output.
         inside: values of the axes but the columns': theirs, or other ones of the output.
     """
 
@@ -41,16 +41,16 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class SumStore:
-    """What a warp needs to store its sums.
+    """Everything that a warp needs to store its sums.
 
     Attributes:
-        rows: of the tile whose sums they are.
-        columns: of the tile, among them neighbours in the output.
-        epilogue: what becomes of a sum.
+        rows: rows of the tile that the sums are of.
+        columns: columns of the tile, among them neighbours in the output.
+        epilogue: arithmetic on a sum, and its store.
         buffers: the epilogue's parameters by name.
         memory: shared, of the sums' dtype: a corner (``layout.rows``, ``layout.pitch``) a warp, or
             whatever else :meth:`lay_down` is to fill.
-        layout: of the sums in registers.
+        layout: layout of the sums in registers.
     """
 
     rows: Side
@@ -73,10 +73,10 @@ class SumStore:
 
         Args:
             sums: the thread's registers.
-            held: of them, the first of these rows.
+            held: number of the first register of these rows.
             row: the first of the rows in the tile.
             columns: the first in the tile, and how many.
-            thread: its number among all that store, their memory's first warp's first.
+            thread: the thread's number among all that store; the first warp's first thread is 0.
             origin: first values of the tile's axes.
         """
         layout = self.layout
@@ -102,7 +102,7 @@ class SumStore:
 
         Args:
             sums: its registers.
-            first: of them, the first.
+            first: number of the first register of the sums.
             columns: a multiple of the layout's.
             lane: its number in its warp.
             at: row of the block's, and column -> indices in memory.
@@ -153,11 +153,11 @@ class SumStore:
         """Store ``count`` neighbours: four, two or one.
 
         Args:
-            count: how many.
+            count: their number.
             total: 0 up to the last -> the sum.
-            column: of the first, in the tile.
+            column: column of the first one, in the tile.
             place: values of the axes but the columns', of which it has the tile's first.
-            guard: what must hold for them to be any, if that is not known.
+            guard: condition for them to be any of the output, if that is not known.
         """
         guard = guard or Guard((), place)
         if self._is_aligned(count):
@@ -211,6 +211,7 @@ class SumStore:
 
     @property
     def _output(self) -> Any:
+        """The buffer of the output."""
         return self.buffers[str(self.epilogue.buffer.name)]
 
     def _value(self, total: Any, column: Any, place: Place) -> tuple[Any, list[Any]]:

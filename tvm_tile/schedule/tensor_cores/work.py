@@ -1,4 +1,4 @@
-"""How much is to be done for each sum, as the model of tiles counts it."""
+"""Work on each sum before it is stored, as the model of tiles counts it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def ask(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> None:
 
     Args:
         into: pointer to where it goes.
-        pointer: to where it comes from.
+        pointer: pointer to the source.
         size: bytes: 4, 8 or 16.
         inside: the conditions.
     """
@@ -46,7 +46,7 @@ class _Unit:
     """A unit that a thread copies.
 
     Attributes:
-        is_own: what must hold for the thread to have it.
+        is_own: condition for the thread to have it.
         into: bytes into a stage.
         run: its elements.
         offset: elements from the start of the tensor to the first of them, without the chunk's.
@@ -60,14 +60,14 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopies:
-    """What one thread copies of one operand.
+    """Copies of one operand by one thread.
 
     Attributes:
-        chunks: where they come from.
+        chunks: chunks that are copied.
         slab: how a chunk lies in a stage.
         source: the operand as a flat buffer of 16-bit numbers.
         thread: its number.
-        units: that it has.
+        units: units that the thread has.
         held: room for them in registers, 16-bit numbers; ``None`` where cp.async needs none.
     """
 
@@ -106,7 +106,7 @@ class AsyncCopies:
 
         Args:
             ring: all stages as a buffer of 32-bit numbers.
-            first: of the stage's.
+            first: number of the stage's first one.
         """
         if self.held is None:
             return

@@ -1,4 +1,4 @@
-"""What the copy engine and the instructions need to know of an operand's chunks."""
+"""Copies of an operand's chunks by the copy engine, and their layout for Hopper's instructions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TmaChunks:
     Otherwise a line is 128 bytes of rows at one depth, and each copy brings a line of rows.
 
     Attributes:
-        operand: what is copied.
+        operand: operand that is copied.
         box: extents of its free axes in a tile.
         offset: bytes into a stage.
         depth: the summed axis that is cut into chunks.
@@ -72,14 +72,17 @@ class TmaChunks:
 
     @property
     def _element(self) -> int:
+        """Bytes of an element."""
         return self.operand.tensor.element_size
 
     @property
     def _line(self) -> int:
+        """Elements of a line of 128 bytes."""
         return LINE // self._element
 
     @property
     def _copies(self) -> int:
+        """Copies that bring a chunk: one for each line of rows if it is transposed."""
         return self.box[-1] // self._line if self.is_transposed else 1
 
     @property
@@ -89,12 +92,15 @@ class TmaChunks:
         return math.prod(-(-span // step) for span, step in spans) * self._element
 
     def tensor_map(self, buffers: Mapping[str, Any], limits: Limits | None = None) -> Any:
-        """A descriptor of the boxes for the copy engine, encoded on the host.
+        """Write host code that encodes the copy engine's descriptor (a tensor map) of the boxes.
 
         Args:
             buffers: the function's parameters by name.
-            limits: axes, each a dimension of the tensor by itself, that end earlier: what is copied
-                from behind is zero.
+            limits: ends of axes, each a dimension of the tensor by itself, that are below the
+                tensor's extent: copies from behind them give zeros.
+
+        Returns:
+            Pointer to the descriptor, a parameter of the kernel.
         """
         operand = self.operand
         ends = limits or {}
@@ -125,8 +131,8 @@ class TmaChunks:
         """Ask for the boxes of the chunk at ``place``.
 
         Args:
-            tensor_map: from :meth:`tensor_map`.
-            turn: at the stage that they go to, which counts the bytes that arrive.
+            tensor_map: descriptor from :meth:`tensor_map`.
+            turn: role at the stage that they go to, which counts the bytes that arrive.
             place: the tile's and the chunk's first values.
             behind: chunks that lie ahead in the stage.
         """

@@ -31,11 +31,11 @@ class LoadedWave(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WaveOperand:
-    """What a wave gives the instructions of one operand: rows, or columns, by a step's depth.
+    """A wave's fragments of one operand: rows, or columns, by a step's depth.
 
     Attributes:
-        panel: where they are.
-        layout: which of them a lane holds.
+        panel: layout of the chunk in shared memory.
+        layout: layout of the instruction: which of them a lane holds.
         start: units into a stage, for this lane.
         count: fragments of a step.
         registers: 32-bit numbers.
@@ -53,7 +53,7 @@ class WaveOperand:
         Args:
             words: all stages, 32-bit numbers.
             first: unit of the stage's.
-            step: of the chunk's.
+            step: number of the step in the chunk.
         """
         layout = self.layout
         for number in range(self.count):
@@ -78,10 +78,10 @@ def begin_fragments(
     """A wave's fragments of one operand, in registers that are allocated here.
 
     Args:
-        panel: where they are.
-        layout: of the instruction.
+        panel: layout of the chunk in shared memory.
+        layout: layout of the instruction.
         rows: the wave's first, and how many; of the right operand, columns.
-        lane: of the wave.
+        lane: lane of the wave.
     """
     first, extent = rows
     count = extent // layout.size

@@ -33,10 +33,10 @@ class MmaOperand:
     """One operand's fragments of 16 rows, or columns, by a depth of 16, of two depths at a time.
 
     Attributes:
-        slab: where they are.
+        slab: layout of the chunk in shared memory.
         start: bytes into a stage, for this thread.
         count: fragments of a depth.
-        registers: of 32 bits.
+        registers: registers of 32 bits.
     """
 
     slab: Slab
@@ -49,7 +49,7 @@ class MmaOperand:
 
         Args:
             ring: all stages, bytes.
-            first: of the stage's.
+            first: first byte of the stage.
             step: the even and the odd ones have registers of their own.
         """
         name = load_matrices(turned=self.slab.is_turned)
@@ -65,13 +65,16 @@ class MmaOperand:
 
 
 def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: bool) -> MmaOperand:
-    """A warp's fragments of one operand, in registers that are allocated here.
+    """Allocate registers for a warp's fragments of one operand, and find where a lane loads them.
 
     Args:
-        slab: where they are.
-        rows: the warp's first, and how many.
-        lane: of the warp.
-        is_right: whether these are columns.
+        slab: layout of the operand's chunk in shared memory.
+        rows: the first row that the warp multiplies, and how many.
+        lane: the thread's number in its warp.
+        is_right: whether it is the right operand, whose columns then take the place of rows.
+
+    Returns:
+        The operand, which loads the fragments of each step.
     """
     row, extent = rows
     count = extent // FRAGMENT

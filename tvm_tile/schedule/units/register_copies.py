@@ -25,12 +25,12 @@ _WORDS = UNIT_BYTES // WORD
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """What a thread loads at a time: runs of 16 bytes.
+    """Patch that a thread loads at a time: runs of 16 bytes.
 
     Attributes:
-        is_own: what must hold for the thread to have it.
+        is_own: condition for the thread to have it.
         into: words into a stage of what each of its rows stores.
-        runs: at neighbouring depths.
+        runs: runs at neighbouring depths.
         offsets: elements from the start of the tensor to each, without the chunk's.
     """
 
@@ -42,13 +42,13 @@ class _Patch:
 
 @dataclass(frozen=True, slots=True)
 class PanelCopies:
-    """What one thread copies of one operand.
+    """Copies of one operand by one thread.
 
     Attributes:
-        chunks: where they come from.
+        chunks: chunks that are copied.
         panel: how a chunk lies in a stage.
         source: the operand as a flat buffer of the numbers that are loaded.
-        patches: of the thread.
+        patches: patches of the thread.
         held: room for them in registers, numbers like the source's.
     """
 
@@ -67,7 +67,7 @@ class PanelCopies:
         """Ask for a chunk.
 
         Args:
-            place: as :meth:`Chunks.moved` takes it.
+            place: place of the chunk, as in :meth:`Chunks.moved`.
         """
         moved, far = self.chunks.moved(place)
         panel = self.panel
@@ -133,7 +133,7 @@ def begin_copies(chunks: Chunks, panel: Panel, data: Any, thread: tuple[Any, int
     """Find a thread's patches.
 
     Args:
-        chunks: where they come from.
+        chunks: chunks that are copied.
         panel: how a chunk lies in a stage.
         data: pointer to the operand.
         thread: its number, and how many there are.
@@ -163,4 +163,5 @@ def _into(panel: Panel, row: Any, depth: Any) -> list[Any]:
 
 
 def _dtype(panel: Panel) -> str:
+    """Unsigned type of a panel's elements."""
     return f"uint{8 * panel.number}"

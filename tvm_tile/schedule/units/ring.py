@@ -20,8 +20,8 @@ class Ring:
 
     Attributes:
         data: shared memory, bytes.
-        stages: how many there are.
-        stage_bytes: from the start of one to that of the next.
+        stages: number of stages.
+        stage_bytes: bytes from the start of one stage to that of the next.
         full: a barrier of each.
         empty: likewise.
     """
@@ -40,11 +40,11 @@ def make_ring(
 
     Args:
         data: shared memory, bytes.
-        stages: how many there are.
-        stage_bytes: of each.
-        consumers: how many say that a stage is empty.
+        stages: number of stages.
+        stage_bytes: bytes of each stage.
+        consumers: number of arrivals that say a stage is empty.
         thread: its number in the block.
-        fillers: how many say that what they bring is on its way, or there.
+        fillers: number of arrivals that say that a stage's data are on their way, or there.
     """
     full, empty = _barriers(stages, thread, fillers, consumers)
     ib.evaluate(T.ptx.fence.proxy.async_.shared__cta())
@@ -108,7 +108,7 @@ def make_alternation_barriers(thread: Any) -> Any:
 
 
 class Round:
-    """Where one role stands among stages: at which it is, and the parity of its round."""
+    """Position of one role in a ring: its stage, and the parity of its round."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
@@ -146,7 +146,7 @@ class Round:
 
 
 class Turn(Round):
-    """Where one role stands in a ring, and what it does there."""
+    """Turn of one role at a stage of a ring: its waits and arrivals."""
 
     def __init__(self, ring: Ring) -> None:
         super().__init__(ring.stages)

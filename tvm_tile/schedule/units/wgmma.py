@@ -32,9 +32,10 @@ class Instruction:
 
     Attributes:
         width: columns.
-        dtypes: of the left and of the right operand, equally wide.
-        turned: of each operand in shared memory, whether its rows, not its depth, are contiguous.
-        sum_dtype: of the sums, of which a thread has ``width // 2``.
+        dtypes: types of the left and of the right operand, equally wide.
+        turned: whether, for each operand in shared memory, its rows are contiguous and not its
+            depth.
+        sum_dtype: type of the sums, of which a thread has ``width // 2``.
     """
 
     width: int
@@ -47,7 +48,7 @@ class Instruction:
 
         Args:
             sums: registers.
-            first: of them, the first that is added to.
+            first: number of the first sum that is added to.
             left: the left operand's descriptor, or its four registers.
             right: the right operand's descriptor.
             adds: whether the sums are added to; if not, the product takes their place.

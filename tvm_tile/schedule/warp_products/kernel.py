@@ -65,7 +65,7 @@ def _write_tiles(
         found: the product and what follows it.
         tile: how to compute it.
         buffers: the function's parameters by name.
-        partial: where sums in parts go, as they are; ``None`` where they are whole.
+        partial: buffer for sums in parts, as they are; ``None`` where they are whole.
     """
     product, layout = found.product, tile.sum_layout
     block = ib.cta_id([tile.grid])

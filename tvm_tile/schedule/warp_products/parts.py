@@ -62,7 +62,7 @@ def own_chunks(chunks: int, parts: int, part: Any) -> tuple[Any, Any]:
 def store_of_part(
     product: Product, tile: WarpTile[Any], partial: Any, part: Any
 ) -> tuple[Epilogue, dict[str, Any]]:
-    """What becomes of a part's sums, which are stored as they are, and the buffer for them."""
+    """Store of a part's sums as they are, and the buffer for them."""
     dtype = tile.unit.acc_dtype
     lines, columns = _shape(product)
     start = part * (lines * columns)
@@ -86,9 +86,9 @@ def add_parts(
 
     Args:
         found: the product and what follows it.
-        tile: says how many parts there are.
+        tile: tile, which says how many parts there are.
         buffers: the function's parameters by name.
-        partial: what :func:`declare_parts` gave.
+        partial: buffer from :func:`declare_parts`.
     """
     product, epilogue = found.product, found.epilogue
     lines, columns = _shape(product)

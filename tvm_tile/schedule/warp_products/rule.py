@@ -39,7 +39,7 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
 
 
 def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
-    """What an mma tile of a function takes in some calls; ``None`` if there is no such tile."""
+    """Predicted seconds of an mma tile in some calls; ``None`` if there is no such tile."""
     found = _find(task, mma_dtypes(task.device))
     return times_over(found, task.device, construct_mma, shorter_seconds, tile, points)
 

@@ -54,7 +54,7 @@ from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 @dataclass(frozen=True, slots=True)
 class _WarpgroupKernel:
-    """What the producer and the consumers need, while their code is written."""
+    """State that the producer and the consumers share while their code is written."""
 
     block: PersistentBlock
     tile: WarpgroupTile
@@ -92,6 +92,7 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
 
 
 def _produce(kernel: _WarpgroupKernel) -> None:
+    """Write the producer's code: fill stages with the chunks of each tile."""
     block, tile = kernel.block, kernel.tile
     with ib.If(block.thread == 0), ib.Then():
         turn = Turn(kernel.ring)
@@ -111,6 +112,7 @@ def _produce(kernel: _WarpgroupKernel) -> None:
 
 
 def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
+    """Write the consumers' code: multiply the stages' chunks, and store each tile's sums."""
     block, tile, ring = kernel.block, kernel.tile, kernel.ring
     shape = (tile.instructions * tile.width // 2,)
     registers = ib.alloc_buffer(shape, SUMS[tile.sum_dtype][1], scope="local")
@@ -182,7 +184,7 @@ def _store_sums(
     """Store the sums of one consumer thread.
 
     Args:
-        store: what becomes of them.
+        store: arithmetic on the sums, and their store.
         tile: how they lie.
         sums: the thread's registers, instruction by instruction.
         thread: its number among all consumers' threads.

@@ -41,7 +41,7 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
 
 
 def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
-    """What a wgmma tile of a function takes in some calls; ``None`` if there is no such tile."""
+    """Predicted seconds of a wgmma tile in some calls; ``None`` if there is no such tile."""
     found = _find(task)
     return times_over(found, task.device, construct_warpgroup, shorter_seconds, tile, points)
 

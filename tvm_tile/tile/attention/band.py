@@ -34,7 +34,7 @@ class Band:
         return first_ends and last_begins
 
     def holds(self, diagonal: Any) -> list[Any]:
-        """What must hold of ``j - i`` for an element to be in the band."""
+        """Conditions on ``j - i`` that hold for elements in the band."""
         bounds = []
         if self.lower is not None:
             bounds.append(diagonal >= self.lower)
@@ -43,10 +43,7 @@ class Band:
         return bounds
 
     def crosses(self, diagonal: Any, rows: int, columns: int) -> list[Any]:
-        """What of a tile's first ``j - i`` means that some of its elements are not in the band.
-
-        One of these is enough.
-        """
+        """Conditions on a tile's first ``j - i``, each of which puts elements out of the band."""
         bounds = []
         if self.lower is not None:
             bounds.append(diagonal - (rows - 1) < self.lower)
@@ -63,17 +60,20 @@ class Band:
         smaller: Callable[[Any, Any], Any] = min,
         larger: Callable[[Any, Any], Any] = max,
     ) -> tuple[Any, Any]:
-        """The first tile of columns with elements of some rows, and the end behind the last one.
+        """Range of the tiles of columns in which some rows have elements within the band.
 
-        There is at least one, though the rows may have no elements at all.
+        The range has at least one tile, though the rows may have no elements at all.
 
         Args:
             row: the first of the rows: a number, or an expression of integers.
-            rows: how many.
-            columns: of the matrix.
-            tile: columns of a tile.
-            smaller: of two expressions.
-            larger: of two expressions.
+            rows: how many rows there are.
+            columns: how many columns the matrix has.
+            tile: how many columns a tile has.
+            smaller: function that gives the smaller of two expressions.
+            larger: function that gives the larger of two expressions.
+
+        Returns:
+            Number of the first tile, and of the one behind the last.
         """
         end = (columns + tile - 1) // tile
         last: Any = columns - 1
@@ -99,7 +99,7 @@ class Banded:
     """A matrix of two values.
 
     Attributes:
-        band: where it is ``inside``.
+        band: band whose elements have the value ``inside``.
         inside: the value there.
         outside: the value everywhere else.
     """

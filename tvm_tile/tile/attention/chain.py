@@ -53,7 +53,8 @@ class Chain:
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
         beside: bytes of what else weights are made of, such as a mask or a bias.
-        operations: that make a weight of a score where there is no softmax; else ``None``.
+        operations: operations that make a weight of a score where there is no softmax; else
+            ``None``.
     """
 
     first: Product
@@ -81,7 +82,7 @@ class Chain:
         return end[0] + self.keys.extent >= end[1]
 
     def rounds(self, size: tuple[int, int], most: int | None = None) -> Rounds:
-        """Blocks' turns through tiles of so many rows, which walk through tiles of so many keys.
+        """Order in which blocks take tiles of rows, each of which walks through tiles of keys.
 
         Args:
             size: rows and keys of a tile.
@@ -102,9 +103,9 @@ class Chain:
         A scheduler issues an instruction each cycle if it has two warps or more.
 
         Args:
-            device: that has the multiprocessor.
+            device: device that has the multiprocessor.
             size: rows and keys of the tiles that are at work together.
-            warps: that share them.
+            warps: warps that share the operations.
         """
         slots = math.prod(size) * (self.operations or 0) / device.lanes_per_multi_processor
         return slots * max(1.0, 2 * SCHEDULERS / max(1, warps))
@@ -129,7 +130,7 @@ class ChainTile(WalkingTile):
         consumers: warpgroups of 64 rows each. For these the depth is in whole lines, and the
             columns are in eights.
         stages: tiles of keys that the ring holds, and of values.
-        ring_bytes: of shared memory, for the queries and the stages of a block.
+        ring_bytes: bytes of shared memory for the queries and the stages of a block.
     """
 
     consumers: int
@@ -162,8 +163,8 @@ def connect(first: Operator, second: Operator) -> Chain | None:
 
     Args:
         first: a product.
-        second: reads the output of ``first`` and one other tensor, of whose dtype the output is
-            taken to be; its axes are named by :func:`with_axes_of`.
+        second: product that reads the output of ``first`` and one other tensor, of whose dtype the
+            output is taken to be; its axes are named by :func:`with_axes_of`.
     """
     handed = [read for read in second.reads if read.tensor == first.write.tensor]
     others = [read for read in second.reads if read.tensor != first.write.tensor]
@@ -216,6 +217,7 @@ def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, s
 
 
 def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
+    """The operator with other names of its axes."""
     return replace(
         operator,
         axes=tuple(replace(axis, name=names[axis.name]) for axis in operator.axes),
@@ -238,8 +240,8 @@ def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
 
     Args:
         keys: the axis, as of the first product or of the second one's depth.
-        operators: what lies between, and the second product, in order; their axes are named by
-            :func:`with_axes_of`.
+        operators: the operators between the products, and the second product, in order; their axes
+            are named by :func:`with_axes_of`.
     """
     for place, operator in enumerate(operators[:-1]):
         if [axis.name for axis in operator.reduce_axes if axis.extent > 1] != [keys.name]:
@@ -253,7 +255,7 @@ def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
 
 
 def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the copies refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the copies refuse."""
     dtype = chain.first.left.tensor.dtype
     if any(operand.tensor.dtype != dtype for operand in chain.operands):
         return ()
@@ -275,6 +277,7 @@ def _can_be_copied(chain: Chain) -> bool:
 
 
 def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
+    """All tiles of a chain, ``None`` for those that do not fit."""
     rows, keys = chain.first.left.extent, chain.keys.extent
     line = LINE // chain.first.left.tensor.element_size
     depth = -(-chain.first.depth.extent // line) * line
@@ -300,6 +303,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
 
 
 def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -> ChainTile | None:
+    """The tile of this shape with its predicted time; ``None`` if it does not fit."""
     consumers, step, depth, columns, registers = shape
     element = chain.first.left.tensor.element_size
     rows = ROWS * consumers

@@ -89,7 +89,7 @@ class CoreTile(WalkingTile):
 
 
 def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[CoreTile, ...]:
-    """At most ``count`` tiles for CUDA cores, best first.
+    """The best tiles for CUDA cores, at most ``count``, best first.
 
     None for element types that the device's matrix units multiply, of other types than floating
     point, and for operands farther than an address reaches. None without a softmax, either: of
@@ -110,6 +110,7 @@ def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[
 def _tile(
     chain: Chain, device: Device, threads: int, across: int, each_rows: int, each_keys: int
 ) -> CoreTile | None:
+    """The tile of these extents with its predicted time; ``None`` if it is too large."""
     down = threads // across
     rows, keys = down * each_rows, across * each_keys
     # A tile of half the size would hold everything.

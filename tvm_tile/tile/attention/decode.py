@@ -41,7 +41,7 @@ class Cached:
 
     Attributes:
         columns: elements of a row.
-        dtype: of an element.
+        dtype: type of an element.
         vector: neighbours that may be loaded at once, wherever a row begins; divides ``columns``.
     """
 
@@ -75,7 +75,7 @@ class Decode:
 
     Attributes:
         groups: sets of rows that read keys of their own.
-        rows: of a group.
+        rows: rows of a group.
         key_count: keys of a group.
         keys: rows of the depth.
         values: rows of the output's columns.
@@ -100,9 +100,9 @@ class DecodeTile(Tile):
     """How blocks compute attention of few queries.
 
     Attributes:
-        decode: what is computed.
+        decode: the decode that is computed.
         lanes: threads of a worker, and keys of its tiles.
-        workers: of a block.
+        workers: workers of a block.
         splits: blocks that share a group, a cluster.
         stages: tiles that a worker has on their way, or is at.
     """
@@ -178,7 +178,7 @@ class DecodeTile(Tile):
 
 
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
-    """What lies in a block's shared memory, and what lies there behind the walk.
+    """Layout of a block's shared memory, during the walk through the keys and behind it.
 
     Queries by rows, the stages of keys, those of values, and each worker's weights, for each of its
     keys those of all rows. Then each worker's parts of sums, for each row its maximum and its sum
@@ -206,8 +206,9 @@ def vector_of(dtype: str, distances: Iterator[int]) -> int:
 
 
 def construct_decode(decode: Decode, device: Device, count: int) -> tuple[DecodeTile, ...]:
-    """At most ``count`` tiles, best first; none of more rows than a thread can hold, of other types
-    than floating point, and for devices whose threads are no workers yet."""
+    """The best tiles, at most ``count``, best first; there are none of more rows than a thread can
+    hold, of other types than floating point, and for devices whose threads are no workers yet.
+    """
     dtypes = {decode.keys.dtype, decode.values.dtype}
     if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()
@@ -215,6 +216,7 @@ def construct_decode(decode: Decode, device: Device, count: int) -> tuple[Decode
 
 
 def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
+    """All tiles of decode attention, ``None`` for those that leave workers idle or do not fit."""
     # Threads that do not run in lock step are one worker: all of a block.
     is_warp = device.kernel_language == "cuda"
     workers = _WORKERS if is_warp else (1,)

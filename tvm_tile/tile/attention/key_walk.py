@@ -27,11 +27,12 @@ def walk_seconds(
     """Rounds of blocks, each as long as its multiprocessors' blocks take together; the memory.
 
     Args:
-        chain: what is computed.
-        device: that computes it.
+        chain: the chain that is computed.
+        device: the device that computes it.
         tile: how.
-        times: of the unit that multiplies.
-        step_cycles: of a multiprocessor, for one step of each of so many resident blocks.
+        times: parameters for the unit that multiplies.
+        step_cycles: cycles of a multiprocessor for one step of each resident block, as a function
+            of their number.
 
     Returns:
         Seconds; infinity where no block fits.

@@ -20,8 +20,8 @@ class Rounds:
     longest of one turn has the shortest of the next.
 
     Attributes:
-        lengths: of each tile of a batch, in steps.
-        batches: that all have these tiles.
+        lengths: steps of each tile of a batch.
+        batches: number of batches, all of which have these tiles.
         grid: blocks.
         together: neighbouring batches, a divisor of all, that are walked through together, one tile
             of each and then the next: what they read is in the second-level cache meanwhile.
@@ -79,6 +79,7 @@ class Rounds:
 
     @property
     def _grow(self) -> bool:
+        """Whether later tiles of a batch are longer than earlier ones."""
         return self.lengths[-1] > self.lengths[0]
 
     def _position(self, turn: Any, block: Any) -> Any:
@@ -91,11 +92,11 @@ class WalkingTile(Tile):
     """A tile of attention, whose blocks take tiles of rows through the keys.
 
     Attributes:
-        rows: of a block, one a query.
-        keys: of a step.
-        depth: of the first product, up to a multiple of what the unit takes.
-        columns: of the second product, likewise.
-        rounds: which tile of rows, of which batch, a block takes when.
+        rows: rows of a block, one a query.
+        keys: keys of a step.
+        depth: depth of the first product, rounded up to a multiple that the unit takes.
+        columns: columns of the second product, rounded up likewise.
+        rounds: order in which blocks take tiles of rows, and of which batches.
     """
 
     rows: int
@@ -110,7 +111,7 @@ class WalkingTile(Tile):
         return self.rounds.grid
 
     def describe(self) -> str:
-        """What blocks and steps have, for people."""
+        """Extents of blocks and steps, for people."""
         return f"block {self.rows} rows by {self.columns}, {self.keys} keys a step"
 
 
@@ -118,7 +119,7 @@ def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
     """``rounds`` with as many batches together as leave the busiest block the least to do.
 
     Args:
-        rounds: of one batch after the other.
+        rounds: rounds in which batches follow one another.
         size: bytes that the blocks of a batch share.
         capacity: bytes of the cache that are theirs.
     """

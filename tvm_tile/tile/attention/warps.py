@@ -37,9 +37,10 @@ class WarpAttentionTile(WalkingTile):
     """How warps compute a chain.
 
     Attributes:
-        unit: that multiplies.
+        unit: the unit that multiplies.
         warp_rows: rows of a warp.
-        warps: of a block; keys of a step are a power of two and a multiple of the unit's depth.
+        warps: warps of a block; keys of a step are a power of two and a multiple of the unit's
+            depth.
         chunks: how queries, keys and values lie in shared memory.
     """
 
@@ -72,7 +73,7 @@ class WarpAttentionTile(WalkingTile):
 def construct_warp_attention(
     chain: Chain, device: Device, count: int
 ) -> tuple[WarpAttentionTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
     dtypes = {operand.tensor.dtype for operand in chain.operands}
     if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
         return ()
@@ -91,12 +92,12 @@ def _tile(
     """A tile with its predicted time; ``None`` for one that makes no sense.
 
     Args:
-        chain: what is computed.
-        device: that computes it.
-        unit: that multiplies.
-        fragments: of the rows of a warp.
-        warps: of a block.
-        keys: of a step.
+        chain: the chain that is computed.
+        device: the device that computes it.
+        unit: the unit that multiplies.
+        fragments: fragments of the rows of a warp.
+        warps: warps of a block.
+        keys: keys of a step.
     """
     warp_rows = fragments * unit.rows
     rows = warp_rows * warps
@@ -198,4 +199,5 @@ def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile, warps: i
 
 
 def _times(device: Device) -> WarpAttentionTimes:
+    """The device's parameters for attention by warp instructions."""
     return needed(device.times.warp_attention, "matrix instructions of a warp")

@@ -5,9 +5,9 @@
 idea, arXiv 2408.11743; Ladder, OSDI'24) the matrix units multiply even for one vector: the matrix'
 rows are theirs, and what is left to issue for a weight is its decoding.
 
-A warp has 16 rows, and of the sum every so many-th step: of a row, each of four lanes takes a run
-of bytes that lie side by side. Which elements of the sum meet in one instruction does not matter,
-so no code changes its place.
+A warp has 16 rows, and takes turns with the other warps of its rows in the steps of the sum. Each
+of four lanes takes a run of neighbouring bytes of a row. Which elements of the sum meet in one
+instruction does not matter, so no code changes its place.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class CodedProduct:
         vectors: ``m``.
         rows: ``n``, of the matrix.
         depth: ``k``.
-        bits: of a code.
+        bits: bits of a code.
         group: elements of the sum that share all that is shared, from a multiple of it on.
         beside: bytes of what is read besides codes and vectors: scales and zeros.
-        instructions: that decode a pair of codes.
+        instructions: instructions that decode a pair of codes.
         halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
             and what it lets through are; else 1.
     """
@@ -123,6 +123,7 @@ def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, .
 
 
 def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
+    """All tiles that fit a product, without predicted times; none where no load does."""
     run = next((run for run in _RUNS if not _step(product, run) % 1 and _fits(product, run)), 0)
     if not run or product.vectors > MOST_VECTORS or product.rows % ROWS:
         return
@@ -145,6 +146,7 @@ def _step(product: CodedProduct, run: int) -> float:
 
 
 def _fits(product: CodedProduct, run: int) -> bool:
+    """Whether steps of such loads divide the sum and the groups of shared scales."""
     step = int(_step(product, run))
     return product.depth % step == 0 and product.group % step == 0
 

@@ -52,9 +52,10 @@ class CodedWarpgroupTile(RingTile):
     Each consumer decodes, and multiplies, 64 rows of the matrix; the tile's columns are vectors.
 
     Attributes:
-        row_bytes: of a row's codes in a chunk.
+        row_bytes: bytes of a row's codes in a chunk.
         unit: elements of the sum, from a multiple of it on, that share all that is shared.
-        shared_words: of a row in such a unit: its scale, and what is subtracted if that differs.
+        shared_words: words of a row in such a unit: its scale, and its zero point if rows differ in
+            that.
         counts: tiles along the matrix' rows, and along the vectors.
     """
 
@@ -115,10 +116,10 @@ def construct_coded_warpgroup(
     """Tiles, best first; none where boxes of codes are cut by steps, or of few vectors.
 
     Args:
-        product: with ``instructions`` as the warpgroups' decoding takes them.
-        shared_words: that a row has for codes that share all: its scale, perhaps its zero point.
-        device: none of whose tiles there are, if it has no warpgroup instructions.
-        work: what becomes of the sums.
+        product: the product, with ``instructions`` as the warpgroups' decoding takes them.
+        shared_words: words of a row's shared numbers: its scale, perhaps its zero point.
+        device: the device; there are no tiles if it has no warpgroup instructions.
+        work: work on the sums before they are stored.
 
     Raises:
         DeviceRecordError: the device has these instructions, and no times of such products.
@@ -134,6 +135,7 @@ def construct_coded_warpgroup(
 def _tiles(
     product: CodedProduct, shared_words: int, device: Device
 ) -> Iterator[CodedWarpgroupTile | None]:
+    """All tiles of a coded product for warpgroups, ``None`` for those that do not fit."""
     shares = (*((n, 1) for n in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
     widths = [_width(product.vectors, most) for most in _WIDTHS]
     for lines in _LINES:

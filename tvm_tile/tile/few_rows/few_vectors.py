@@ -20,13 +20,13 @@ _BYTES_AT_ONCE = 4  # elements of one byte in a vector
 
 @dataclass(frozen=True, slots=True)
 class Prologue:
-    """What makes the short operand, such as a norm of its rows: each block does it anew.
+    """Computation of the short operand, such as a norm of its rows, by each block anew.
 
     Attributes:
-        stages: of them each takes what the one before makes.
-        sums: that all threads of a block add up together, one after the other.
-        operations: on single elements, in all stages.
-        shared_bytes: of the short operand.
+        stages: number of stages, each of which takes the result of the one before.
+        sums: sums that all threads of a block add up together, one after the other.
+        operations: operations on single elements, in all stages.
+        shared_bytes: bytes of the short operand in shared memory.
     """
 
     stages: int
@@ -65,14 +65,13 @@ class Matvec:
         streamed: the long operand.
         reused: the short one.
         batch: places, in the operator's axes, of those that both operands have.
-        rows: of those that only the long operand has.
-        vectors: of those that only the short one has, or none.
-        summed: of the long summed axis.
+        rows: extent of the axes that only the long operand has.
+        vectors: extent of the axes that only the short operand has, or none.
+        summed: extent of the long summed axis.
         parts: the first axis, where it tells apart the sums of several products of one short
             operand, which a thread works on side by side.
         beside: the long operands of the others of these.
-        prologue: what each block makes of the short operand itself; ``None`` where it lies in
-            memory.
+        prologue: computation of the short operand by each block; ``None`` where it lies in memory.
     """
 
     streamed: Access
@@ -136,6 +135,7 @@ def extent_of(operator: Operator, places: tuple[int, ...]) -> int:
 
 
 def _bytes(read: Access, operator: Operator) -> int:
+    """Bytes that a read touches over the whole operator."""
     return read.elements(operator.extents) * read.tensor.element_size
 
 

@@ -51,10 +51,10 @@ class Gates:
     """A recurrent cell, or another function of several sums for each unit.
 
     Attributes:
-        products: at least one.
+        products: the products, at least one.
         units: columns of every output.
         vectors: rows of every output, and of the products' short operands.
-        operations: of arithmetic on a unit's sums, for one vector.
+        operations: operations of arithmetic on a unit's sums, for one vector.
         others: bytes read and written besides the weights.
     """
 
@@ -76,12 +76,12 @@ class ProductTile:
 
     Attributes:
         warp: threads of a warp.
-        warps: of the block, that work on it.
+        warps: warps of the block that work on the product.
         lanes: threads that share a sum, a power of two, at most a warp.
-        rows: of the weights, that such a group adds up at once.
-        loads: of each of these rows, that a thread has on their way at once.
-        steps: along the depth, one behind the other.
-        turns: of so many rows, one behind the other.
+        rows: rows of the weights that such a group adds up at once.
+        loads: loads of each of these rows that a thread has on their way at once.
+        steps: steps along the depth, one behind the other.
+        turns: turns, in each of which a group adds up that many rows.
     """
 
     warp: int
@@ -103,11 +103,11 @@ class GatesTile(Tile):
     """Launch shape and loops.
 
     Attributes:
-        units: of a block; the last may have fewer.
+        units: units of a block; the last may have fewer.
         products: one tile each.
         grid: blocks of the kernel.
         block_size: threads of a block; its shared memory is for its sums.
-        resident_bytes: of a block's weights, each product's at a multiple of 16.
+        resident_bytes: bytes of a block's weights that stay, each product's at a multiple of 16.
     """
 
     units: int
@@ -126,7 +126,7 @@ class GatesTile(Tile):
 
 
 def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile, ...]:
-    """At most ``count`` tiles, best first, no two with equal numbers of blocks and threads."""
+    """The best tiles, at most ``count``, no two with equal numbers of blocks and threads."""
     if gates.vectors > MOST_VECTORS or len(gates.products) > _MOST_PRODUCTS:
         return ()
     best: dict[tuple[int, int], GatesTile] = {}

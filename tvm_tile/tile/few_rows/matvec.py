@@ -35,12 +35,12 @@ class MatvecTile(Tile):
         form: ``"row"`` or ``"column"``; see :mod:`tvm_tile.schedule.s_tir.matvec`.
         axis: the place, in the operator's axes, of the rows' axis that is cut.
         lanes: threads along what is contiguous: the sum (row), or the rows (column).
-        groups: of so many threads in a block, each with rows of its own (row), or with a part of
-            the sum (column).
+        groups: groups of threads in a block, each with rows of its own (row), or with a part of the
+            sum (column).
         run: neighbouring rows of a thread; one vector in the column form.
         vector: neighbouring elements of the long operand that a thread reads at once.
         unroll: places along the sum from which a thread reads in one step.
-        steps: of a thread, one behind the other.
+        steps: steps of a thread, one behind the other.
         overhangs: whether the last step goes on behind the end of the sum.
         grid: blocks of the kernel; in the shared memory of each are partial sums, and a short
             operand that it makes.
@@ -147,19 +147,20 @@ def _column_tiles(
 
 
 def _operand_bytes(product: Matvec) -> int:
+    """Bytes of shared memory of the short operand, if blocks compute it."""
     return product.prologue.shared_bytes if product.prologue else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What one thread does in a step, and what it takes for that.
+    """Loads and arithmetic of one thread in a step, and their cost.
 
     Attributes:
         streamed: bytes of the long operand.
         read: bytes of both.
-        instructions: to issue.
+        instructions: instructions that are issued.
         waits: round trips to memory, one behind the other.
-        registers: of the whole thread.
+        registers: registers of the whole thread.
     """
 
     streamed: int

@@ -27,8 +27,8 @@ def is_weight(operator: Operator, read: Access) -> bool:
     """Whether ``operator`` is a product of few rows that reads a matrix of weights, each once.
 
     Args:
-        operator: any.
-        read: one of what it reads.
+        operator: any operator.
+        read: one of the accesses that it reads by.
     """
     if len(read.indices) != _MATRIX or not read.is_exact or read.is_computed:
         return False

@@ -26,7 +26,7 @@ class PlainTile(Tile):
         points: outputs.
         block_size: threads of a block.
         vector: neighbouring outputs of one thread.
-        element_bytes: what a thread holds for each of its elements.
+        element_bytes: bytes that a thread holds for each of its elements.
     """
 
     points: int
@@ -68,8 +68,8 @@ def construct_plain(
     """Tiles of an element-wise operator, best first; the others vary its vector and its block.
 
     Args:
-        operator: what to compute.
-        device: what the tiles are for.
+        operator: the operator that is computed.
+        device: the device that the tiles are made for.
         between: bytes of the widest number that it computes with on the way.
     """
     points = operator.outputs
@@ -128,8 +128,10 @@ def flat_vector_elements(operator: Operator) -> int:
 
 
 def _alignment(write: Access, run: set[str]) -> int:
-    """What divides all places in memory where a run of some axes begins to be written; 0 if that is
-    always the first. A vector is stored at multiples of its length only."""
+    """Common divisor of the places at which runs of some axes are written; 0 if all are place 0.
+
+    A vector is stored at multiples of its length only.
+    """
     divisor = 0
     for index, stride in zip(write.indices, write.tensor.strides, strict=True):
         steps = [coefficient for axis, coefficient in index.terms if axis not in run]

@@ -87,11 +87,12 @@ class TransposeTile(Tile):
     """How a copy is shared out.
 
     Attributes:
-        extents: of a block's box along each axis; empty where threads run through all outputs.
+        extents: extents of a block's box along each axis; empty where threads run through all
+            outputs.
         block_size: threads of a block.
         vector: neighbouring outputs that a thread stores at once.
         loads: neighbouring elements that a thread reads of each source at once.
-        staged: which sources go through shared memory.
+        staged: sources that go through shared memory.
         grid: blocks.
         sectors: predicted transfers of 32 bytes.
     """
@@ -137,10 +138,12 @@ def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:
 
 
 def _divisors(most: int) -> list[int]:
+    """Lengths of vectors that divide ``most``, the longest first."""
     return [n for n in (16, 8, 4, 2, 1) if most % n == 0]
 
 
 def _widest(copy: Copy) -> int:
+    """Elements of the widest vector that all of a copy's accesses allow."""
     accesses = [copy.write, *(read for source in copy.sources for read in source.reads)]
     return widest_vector(accesses)
 
@@ -151,7 +154,7 @@ def neighbours(
     """Elements that lie in a row in memory, aligned so, wherever one walks through a box.
 
     Args:
-        access: of one index, a flat place.
+        access: access with one index, a flat place.
         order: how the box is walked through, the last axis fastest.
         box: its extents; whole axes, where not given.
         tested: axes along which one must not go on, as a choice depends on them.
@@ -172,12 +175,14 @@ def neighbours(
 
 
 def _vector_of_outputs(copy: Copy, box: Mapping[str, int]) -> int:
+    """Elements that a thread can store at once."""
     return math.gcd(_widest(copy), neighbours(copy.write, copy.axes, box, frozenset()))
 
 
 def _vector_of_loads(
     source: Source, copy: Copy, order: Sequence[Axis], box: Mapping[str, int]
 ) -> int:
+    """Elements that a thread can load at once from a source."""
     own = (neighbours(read, order, box, source.tested) for read in source.reads)
     return math.gcd(_widest(copy), *own)
 
@@ -207,6 +212,7 @@ def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int
 
 
 def _digits(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
+    """Position along each axis for flat positions, the last axis the fastest."""
     found = {}
     for axis in reversed(axes):
         found[axis.name] = flat % axis.extent
@@ -249,9 +255,9 @@ def _timed(
 
     Args:
         tile: itself.
-        slots: of all warps.
+        slots: slots of all warps.
         life: cycles of a block that waits for memory only.
-        device: that the tile is for.
+        device: the device that the tile is made for.
         held: registers of a thread for elements on their way.
     """
     multi_processors = device.multi_processor_count
@@ -303,6 +309,7 @@ def _extend(box: dict[str, int], order: Sequence[Axis], wanted: int) -> None:
 def _boxed(
     copy: Copy, box: tuple[int, ...], staged: tuple[bool, ...], device: Device
 ) -> TransposeTile:
+    """The tile with this box and these staged sources, with vectors and predicted time."""
     own = {axis.name: extent for axis, extent in zip(copy.axes, box, strict=True)}
     vector = _vector_of_outputs(copy, own)
     loads = tuple(

@@ -43,9 +43,9 @@ class Row:
 
     Attributes:
         extent: places along it that windows are summed for.
-        taps: of a window.
-        step: from one window to the next.
-        spread: from one tap to the next.
+        taps: taps of a window.
+        step: step from one window to the next.
+        spread: distance from one tap to the next.
     """
 
     extent: int
@@ -63,15 +63,16 @@ class Halo:
     """A product, what reads its values, and perhaps a second product.
 
     Attributes:
-        first: its left operand has the places, its right one the channels.
+        first: the first product; its left operand has the places, its right one the channels.
         rows: the places' dimensions.
-        channels: that the windows' sums have, and the second product's depth.
+        channels: channels of the windows' sums, which are the second product's depth.
         parts: first channel of each of the values of one channel that are read of the first
             product; more than one where a value gates another.
         has_window: whether windows are summed.
-        second: takes the windows' sums; ``None`` where they are the output.
+        second: the second product, which takes the windows' sums; ``None`` where they are the
+            output.
         inner_operations: operations of one value of the first product, behind it.
-        outer_operations: of one value behind the windows.
+        outer_operations: operations on one value behind the windows.
         traffic: bytes that cross global memory at least.
     """
 
@@ -109,13 +110,13 @@ class HaloTile(Tile):
         box: windows along each of the places' dimensions.
         chunk: channels at a time.
         turns: chunks that a block takes, one after the other.
-        warps: of the second product, along its rows and its columns.
+        warps: warps of the second product, along its rows and its columns.
         halo: places that the box's windows reach along each dimension.
-        depth: of the first product, in whole instructions.
-        columns: of the first product at a time.
+        depth: depth of the first product, in whole instructions.
+        columns: columns of the first product that are computed at a time.
         width: columns of the second product, in whole warps.
         kept: columns of the first product's values that are kept at a time.
-        taps: of a window; 0 where there is none.
+        taps: taps of a window; 0 where there is none.
         grid: blocks.
     """
 
@@ -217,7 +218,7 @@ class HaloTile(Tile):
 
 
 def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
     products = [product for product in (halo.first, halo.second) if product is not None]
     operands = [operand for product in products for operand in (product.left, product.right)]
     if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
@@ -232,10 +233,12 @@ def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ..
 
 
 def _whole(number: int, unit: int) -> int:
+    """``number`` rounded up to a multiple of ``unit``."""
     return -(-number // unit) * unit
 
 
 def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile | None]:
+    """All tiles of a halo kernel, ``None`` for those that do not fit."""
     chunks = [chunk for chunk in _CHUNKS if halo.channels % chunk == 0]
     for box, chunk in itertools.product(_boxes(halo), chunks):
         all_turns = halo.channels // chunk
@@ -254,6 +257,7 @@ def _boxes(halo: Halo) -> Iterator[tuple[int, ...]]:
 
 
 def _is_fit(halo: Halo, box: tuple[int, ...]) -> bool:
+    """Whether a box has enough windows, and a halo that is not too large."""
     windows = math.prod(box)
     reach = math.prod(row.reach(n) for row, n in zip(halo.rows, box, strict=True))
     least = min(_FEWEST_PLACES, math.prod(row.extent for row in halo.rows))
@@ -261,6 +265,7 @@ def _is_fit(halo: Halo, box: tuple[int, ...]) -> bool:
 
 
 def _tile(halo: Halo, box: tuple[int, ...], chunk: int, turns: int) -> HaloTile | None:
+    """The tile with this box, chunk and turns; ``None`` if it has too many columns."""
     columns = chunk * len(halo.parts)
     if columns > max(_CHUNKS):
         return None
@@ -296,6 +301,7 @@ _OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
 
 
 def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
+    """The tile with its grid and predicted time; ``None`` if shared memory is too small."""
     corners = math.prod(tile.corners) * 4 if tile.width else 0
     shared = max(sum(tile.sizes) * ELEMENT, corners)
     if shared > device.memory(MemoryLevel.SHARED).capacity:

@@ -44,7 +44,7 @@ MatrixTile = WarpTile[WaveUnit]
 
 
 def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
     operands = (product.left, product.right)
     dtype = product.left.tensor.dtype
     if product.right.tensor.dtype != dtype or dtype not in matrix_core_dtypes(device):
@@ -55,12 +55,13 @@ def construct_matrix_cores(product: Product, device: Device, count: int) -> tupl
 
 
 def matrix_core_dtypes(device: Device) -> frozenset[str]:
-    """What :func:`construct_matrix_cores` finds tiles for on a device."""
+    """Element types for which :func:`construct_matrix_cores` finds tiles on a device."""
     known = (i for i in device.matrix_instructions if layout_of(i, device.warp_size))
     return frozenset(i.in_dtype for i in known)
 
 
 def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
+    """All tiles of a product for a device's matrix cores."""
     element = product.left.tensor.element_size
     added = [(parts, _adding_seconds(product, device, parts)) for parts in _PARTS]
     for unit in units_of(device, product.left.tensor.dtype):
@@ -89,6 +90,7 @@ def _fits(device: Device, tile: MatrixTile) -> bool:
 
 
 def _panels(product: Product, tile: MatrixTile) -> list[Panel]:
+    """Layouts of both operands' chunks."""
     return [chunk for chunk in tile.chunks(product) if isinstance(chunk, Panel)]
 
 
@@ -119,9 +121,9 @@ def _timed(
     Parts are for compute units that have no block otherwise.
 
     Args:
-        product: what is computed.
-        device: on what.
-        tile: that fits it.
+        product: the product that is computed.
+        device: the device that computes it.
+        tile: a tile that fits the device.
         added: numbers of parts, and what adding them takes.
     """
     times = needed(device.times.matrix_cores, "matrix cores")
@@ -152,7 +154,7 @@ def _timed(
 
 
 def _adding_seconds(product: Product, device: Device, parts: int) -> float:
-    """What sums in parts take besides: they are written, and one more kernel reads them."""
+    """Seconds that sums in parts cost besides: they are written, and one more kernel reads them."""
     size = parts * product.batches * product.left.extent * product.right.extent * _SUM_BYTES
     is_cached = size <= device.l2_capacity
     moved = 2 * size / (device.l2_bandwidth if is_cached else device.read_bandwidth)
@@ -160,7 +162,7 @@ def _adding_seconds(product: Product, device: Device, parts: int) -> float:
 
 
 def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
-    """What a chunk takes of a compute unit's matrix cores, shared memory, cache and loads."""
+    """Seconds of a chunk on a compute unit's matrix cores, in shared memory, cache and loads."""
     rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype]
     bounds = chunk_seconds(tile, device, rate, tile.unit.layout.copies)
     loads = sum(panel.size / (panel.width * panel.element) for panel in _panels(product, tile))

@@ -42,7 +42,7 @@ MmaTile = WarpTile[MmaUnit]
 def construct_mma(
     product: Product, device: Device, count: int, work: StoreWork = BARE
 ) -> tuple[MmaTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the operands refuse.
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse.
 
     ``work`` is what becomes of the sums.
     """
@@ -55,25 +55,26 @@ def construct_mma(
 
 
 def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> float:
-    """What a kernel takes that leaves out blocks behind the end of a product.
+    """Seconds of a kernel that leaves out blocks behind the end of a product.
 
     Args:
-        product: that is asked for, shorter than the one that the tile was made for.
-        device: that the tile is for.
+        product: the product that is asked for, shorter than the one that the tile was made for.
+        device: the device that the tile is made for.
         tile: how it is computed.
-        work: what becomes of the sums.
+        work: work on the sums before they are stored.
     """
     chunk = _chunk_seconds(product, device, tile)
     return _seconds(product, device, tile.filled(product), chunk, work)
 
 
 def mma_dtypes(device: Device) -> frozenset[str]:
-    """What :func:`construct_mma` finds tiles for on a device."""
+    """Element types for which :func:`construct_mma` finds tiles on a device."""
     known = {i.in_dtype for i in device.matrix_instructions if i.intrinsic == "mma"}
     return _DTYPES & known
 
 
 def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTile]:
+    """All tiles of a product for warp instructions that fit the device."""
     capacity = device.memory(MemoryLevel.SHARED).capacity
     shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
     for (warp_rows, warp_columns), warps, depth in shapes:
@@ -114,11 +115,11 @@ def _seconds(
     """The time of the busiest multiprocessor and of the memory.
 
     Args:
-        product: what is computed.
-        device: on what.
+        product: the product that is computed.
+        device: the device that computes it.
         tile: how.
-        chunk: what one takes, as :func:`_chunk_seconds` has it.
-        work: what becomes of the sums; storing them as they are is part of a tile's own time.
+        chunk: seconds of a chunk, as :func:`_chunk_seconds` has them.
+        work: work on the sums; storing them as they are is part of a tile's own time.
     """
     times, clock = _times(device), device.clock
     units = device.multi_processor_count
@@ -138,17 +139,18 @@ def _seconds(
 
 
 def _times(device: Device) -> MmaTimes:
+    """The device's parameters for products by warp instructions."""
     return needed(device.times.mma, "matrix instructions of a warp")
 
 
 def least_mma_seconds(dtype: str, products: int, depth: int, device: Device) -> float:
-    """What the model predicts at least for a product, whatever the tile.
+    """Lower bound of a product's predicted seconds, whatever the tile.
 
     Args:
-        dtype: of the operands, one of :func:`mma_dtypes`.
-        products: of elements, each added to a sum.
+        dtype: type of the operands, one of :func:`mma_dtypes`.
+        products: products of elements, each added to a sum.
         depth: elements that a sum has.
-        device: that it is for.
+        device: the device that it is made for.
     """
     times, clock = _times(device), device.clock
     step = min(times.wait_cycles / chunk + times.step_cycles / FRAGMENT for chunk in _DEPTHS)
@@ -167,7 +169,7 @@ def matrix_rate(device: Device, dtype: str) -> float:
 def _chunk_seconds(
     product: Product, device: Device, tile: MmaTile
 ) -> tuple[float, float, float, float]:
-    """What a chunk takes of a multiprocessor's tensor cores, shared memory, cache and copies."""
+    """Seconds of a chunk on a multiprocessor's tensor cores, in shared memory, cache and copies."""
     rate = matrix_rate(device, product.left.tensor.dtype)
     by_element = _times(device).copy_by_element
     # Copies are asked for by a warp at a time.

@@ -26,10 +26,10 @@ def fitted(tile: AnyRing, device: Device, fewest_stages: int, least_chunks: int)
     """The tile with its stages, grid and registers; ``None`` where it does not fit.
 
     Args:
-        tile: with what is known of it beforehand.
-        device: that it is for.
-        fewest_stages: for which the ring is worth its barriers.
-        least_chunks: of each block that shares a sum.
+        tile: the tile as far as it is known beforehand.
+        device: the device that it is made for.
+        fewest_stages: least number of stages for which the ring is worth its barriers.
+        least_chunks: least number of chunks of each block that shares a sum.
     """
     units = device.multi_processor_count
     if tile.splits > 1 and not _can_split(tile, device, least_chunks):
@@ -66,16 +66,16 @@ def _can_split(tile: RingTile, device: Device, least_chunks: int) -> bool:
 def step_seconds(
     tile: RingTile, device: Device, rate: float, filled: int, others: tuple[float, ...] = ()
 ) -> float:
-    """From one chunk to the next of a multiprocessor.
+    """Seconds from one chunk to the next of a multiprocessor.
 
     Blocks that share a multiprocessor share its rates, but each waits on its own.
 
     Args:
         tile: how a product is computed.
-        device: on what.
+        device: the device that computes it.
         rate: operations a second of all its tensor cores.
         filled: bytes of a chunk, from the cache.
-        others: what bounds the step besides, in seconds.
+        others: other bounds of the step, in seconds.
     """
     times, units = wgmma_times(device), device.multi_processor_count
     products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
@@ -92,9 +92,9 @@ def ring_seconds(
 
     Args:
         tile: how a product is computed.
-        device: on what.
-        step: as :func:`step_seconds` has it.
-        work: what becomes of the sums.
+        device: the device that computes it.
+        step: seconds of a step, as :func:`step_seconds` has them.
+        work: work on the sums before they are stored.
         traffic: bytes of operands and output.
     """
     times = wgmma_times(device)

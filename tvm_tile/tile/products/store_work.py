@@ -1,4 +1,4 @@
-"""How long a block is busy with what becomes of its sums."""
+"""Time for which a block is busy with the work on its sums before the store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from tvm_tile.device.device import Device
 
 @dataclass(frozen=True, slots=True)
 class StoreWork:
-    """What a kernel does for each sum before it is stored.
+    """Work of a kernel on each sum before it is stored.
 
     Attributes:
         operations: arithmetic in floating point; a function counts as several.
         is_wide: whether four neighbours are stored at once.
-        read_bytes: of the tensors that are read beside the operands, residuals and biases, once.
+        read_bytes: bytes of the tensors that are read beside the operands, such as residuals and
+            biases, once.
     """
 
     operations: int = 0
@@ -31,10 +32,10 @@ def store_seconds(work: StoreWork, device: Device, sums: int, warps: int) -> flo
     All warps of a scheduler issue one by one, and each waits for its own instructions.
 
     Args:
-        work: for a sum.
-        device: whose clock it is.
-        sums: of a thread, one after the other.
-        warps: that store and share a scheduler, those of other blocks, too.
+        work: work on one sum.
+        device: device whose clock the seconds are of.
+        sums: sums of a thread, one after the other.
+        warps: warps that store and share a scheduler, those of other blocks, too.
     """
     times = device.times.store
     own = work.operations * times.operation_slots + times.wide_slots

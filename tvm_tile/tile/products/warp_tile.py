@@ -25,10 +25,10 @@ class WarpTile(Tile, Generic[_Unit]):
     """How warps compute the tile of a product.
 
     Attributes:
-        unit: that multiplies.
+        unit: the unit that multiplies.
         warp_rows: rows of the tile that a warp has.
         warp_columns: columns that it has.
-        warps: of a block, along the rows and along the columns.
+        warps: warps of a block, along the rows and along the columns.
         depth: elements of the summed axis in a chunk.
         stages: chunks in shared memory.
         parts: blocks that share the sum of a tile; a second kernel adds what they have.
@@ -112,11 +112,11 @@ class WarpTile(Tile, Generic[_Unit]):
 def chunk_seconds(
     tile: WarpTile[_Unit], device: Device, rate: float, copies: int = 1
 ) -> tuple[float, float, float]:
-    """What a chunk takes of a multiprocessor's matrix units, its shared memory and the cache.
+    """Seconds of a chunk on a multiprocessor's matrix units, in its shared memory and the cache.
 
     Args:
         tile: how a product is computed.
-        device: on what.
+        device: the device that computes it.
         rate: operations a second of all matrix units.
         copies: lanes of a warp that load the same.
     """

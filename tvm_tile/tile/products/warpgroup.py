@@ -63,7 +63,7 @@ LONGEST_STEP = 8  # elements that a copy may step over
 def construct_warpgroup(
     product: Product, device: Device, count: int, work: StoreWork = BARE
 ) -> tuple[WarpgroupTile, ...]:
-    """At most ``count`` tiles, best first; none if the device or the copies refuse.
+    """The best tiles, at most ``count``, best first; none if the device or the copies refuse.
 
     ``work`` is what becomes of the sums.
     """
@@ -80,24 +80,26 @@ def construct_warpgroup(
 def shorter_seconds(
     product: Product, device: Device, tile: WarpgroupTile, work: StoreWork
 ) -> float:
-    """What a kernel takes that leaves out tiles behind the end of a product.
+    """Seconds of a kernel that leaves out tiles behind the end of a product.
 
     Args:
-        product: that is asked for, shorter than the one that the tile was made for.
-        device: that the tile is for.
-        tile: whose grid stays as it is.
-        work: what becomes of the sums.
+        product: the product that is asked for, shorter than the one that the tile was made for.
+        device: the device that the tile is made for.
+        tile: a tile whose grid stays as it is.
+        work: work on the sums before they are stored.
     """
     tiles = _count(product, tile.rows, tile.columns)
     return _seconds(product, device, replace(tile, tiles=tiles), work)
 
 
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
+    """Number of tiles that cover a product."""
     tiles = (*counts(product.left.free, rows), *counts(product.right.free, columns))
     return product.batches * math.prod(tiles)
 
 
 def _preference(tile: WarpgroupTile) -> tuple[int, float]:
+    """Order among tiles of nearly equal time: few splits, then few lines copied."""
     return tile.splits, _lines(tile) / (math.prod(tile.rows) * math.prod(tile.columns))
 
 
@@ -107,7 +109,7 @@ def _lines(tile: WarpgroupTile) -> int:
 
 
 def warpgroup_dtypes(device: Device) -> frozenset[str]:
-    """What :func:`construct_warpgroup` finds tiles for on a device."""
+    """Element types for which :func:`construct_warpgroup` finds tiles on a device."""
     return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
 
 
@@ -118,6 +120,7 @@ def dtypes_by_depth(device: Device) -> frozenset[str]:
 
 
 def _instructions(device: Device) -> dict[str, MatrixInstruction]:
+    """The warpgroup instructions of a device, by the operands' element type."""
     return {i.in_dtype: i for i in device.matrix_instructions if i.intrinsic == "wgmma"}
 
 
@@ -161,6 +164,7 @@ def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
 
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
+    """All tiles of a product for warpgroups, ``None`` for those that do not fit."""
     element = product.left.tensor.element_size
     for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
         if instructions * width > _WIDTHS[-1]:
@@ -212,6 +216,7 @@ def _extents(axis: Axis, size: int, step: int) -> list[int]:
 
 
 def _step_of(operand: Operand, axis: Axis) -> int:
+    """Coefficient of an axis in the operand's index that walks along it."""
     return next(i.coefficient(axis.name) for i in operand.indices if i.coefficient(axis.name))
 
 
@@ -227,6 +232,7 @@ def _tile(
     columns: tuple[int, ...],
     shape: tuple[int, bool, int, int, int, int],
 ) -> WarpgroupTile | None:
+    """The tile of this shape, fitted to the device; ``None`` if it does not fit."""
     consumers, alternates, instructions, width, splits, blocks = shape
     size = ROWS * instructions * (1 if alternates else consumers)
     sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype

@@ -33,14 +33,14 @@ class RingTile(Tile):
         instructions: rows of a warpgroup, in instructions of 64.
         width: columns of an instruction.
         splits: blocks, a cluster, that share the sum of a tile.
-        blocks: that share a multiprocessor.
-        tiles: of the whole output.
-        chunks: of a tile's whole sum.
+        blocks: blocks that share a multiprocessor.
+        tiles: tiles of the whole output.
+        chunks: chunks of a tile's whole sum.
         raster: tiles of rows that are walked before the next tile of columns.
         stages: chunks that the ring holds.
         grid: blocks, each of which takes tiles until none is left.
-        division: of registers, what producer's and consumers' threads have; None as launched. The
-            model reckons those of a consumer.
+        division: registers of a producer's and of a consumer's thread; None as launched. The model
+            reckons those of a consumer.
     """
 
     depth: int
@@ -109,8 +109,8 @@ class WarpgroupTile(RingTile):
 
     Attributes:
         rows: extent of each of the left operand's free axes in a block's tile.
-        columns: the same of the right operand's.
-        sum_dtype: of the sums, four bytes each.
+        columns: the same for the right operand's columns.
+        sum_dtype: type of the sums, four bytes each.
     """
 
     rows: tuple[int, ...]

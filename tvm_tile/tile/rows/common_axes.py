@@ -70,6 +70,7 @@ def find_divisions(stages: Sequence[Operator]) -> Mapping[str, tuple[tuple[int, 
 
 
 def _divided(op: Operator, access: Access) -> tuple[tuple[int, ...], ...]:
+    """For each dimension, the extents into which an access divides it, or its whole size."""
     extents, found = op.extents, list[tuple[int, ...]]()
     for index, size in zip(access.indices, access.tensor.shape, strict=True):
         terms = [(factor, extents[name]) for name, factor in index.terms if extents[name] > 1]

@@ -34,15 +34,15 @@ class HeldRows:
     of an image), so that threads of a warp work on different rows.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
         length: elements of a row.
         vector: neighbouring elements that are loaded, computed and stored together.
-        tensors: names of what is loaded once and read in several stages.
-        parameters: names of what the last stage alone reads, along the row.
-        bytes_held: of one element of a row, in registers.
-        bytes_moved: of one element of a row, from and to memory.
+        tensors: names of tensors that are loaded once and read in several stages.
+        parameters: names of parameters that only the last stage reads, along the row.
+        bytes_held: bytes of registers that hold one element of a row.
+        bytes_moved: bytes of memory traffic for one element of a row.
         stages: reductions.
-        instructions: of one element of a row.
+        instructions: instructions for one element of a row.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class HeldTile(RowTile):
 
     Attributes:
         vector: neighbouring elements that a thread loads, computes and stores together.
-        elements: of a row that a thread holds.
+        elements: elements of a row that a thread holds.
     """
 
     vector: int
@@ -78,12 +78,12 @@ class HeldTile(RowTile):
 def find_held_rows(
     output: Operator, stages: Sequence[Operator], row_axes: frozenset[str]
 ) -> HeldRows | None:
-    """What a chain of reductions can hold; ``None`` if it must read its rows where they are.
+    """Rows that a chain of reductions can hold in registers; ``None`` if it must reread them.
 
     Args:
         output: the last stage, whose ``row_axes`` tell rows apart.
-        stages: those before it in order: reductions, and what is computed once for each element
-            of a row and read by several of the others.
+        stages: stages before it, in order: reductions, and values that are computed once for each
+            element of a row and read by several of the others.
     """
     along = _axes_along(output, stages, row_axes)
     if along is None:
@@ -186,6 +186,7 @@ def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
+    """The tile with these threads and rows, and its predicted time; ``None`` if it does not fit."""
     pieces = held.length // held.vector
     elements = -(-pieces // threads) * held.vector
     own = -(-elements * held.bytes_held // 4)

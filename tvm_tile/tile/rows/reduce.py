@@ -190,6 +190,7 @@ def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTi
 
 
 def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:
+    """Rows of a block, so that warps are whole and all multiprocessors have work."""
     whole_warps = device.warp_size // threads
     return power_of_two(
         max(1, whole_warps, min(256 // threads, outputs // device.multi_processor_count))

@@ -16,7 +16,7 @@ class RowTile(Tile):
     """Rows that threads share.
 
     Attributes:
-        rows: how many there are.
+        rows: number of rows.
         rows_per_block: rows that the threads of a block share out.
         threads_per_row: threads of a block that share a row.
         parts: blocks that share a row.

@@ -36,7 +36,7 @@ class ScanTile(RowTile):
     Attributes:
         vector: neighbouring elements that a thread loads at once.
         turns: vectors of a thread in one chunk of a row, on their way together.
-        chunks: of each part, one after another.
+        chunks: chunks of each part, one after another.
     """
 
     vector: int
@@ -62,6 +62,7 @@ def construct_scan(scan: Scan, device: Device) -> ScanTile:
 
 
 def _rows(scan: Scan, device: Device) -> ScanTile:
+    """The tile of a scan along neighbouring elements."""
     widest = max(element_size(scan.source), element_size(scan.result), 8 * scan.has_places)
     # OpenCL has no vectors of truth values.
     widths = (1,) if scan.source == "bool" else (8, 4, 2, 1)
@@ -89,6 +90,7 @@ def _rows(scan: Scan, device: Device) -> ScanTile:
 
 
 def _columns(scan: Scan, device: Device) -> ScanTile:
+    """The tile of a scan whose rows are neighbours."""
     busy = device.multi_processor_count * _BUSY_THREADS
     unroll = min(_LOADS_IN_FLIGHT, scan.rows.length)
     steps = -(-scan.rows.length // unroll)

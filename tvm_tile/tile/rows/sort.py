@@ -20,7 +20,7 @@ class Runs:
     """Sorted runs of one row, before a merge.
 
     Attributes:
-        count: how many there are.
+        count: their number.
         size: elements of each but the last; also the distance of their beginnings.
         last: elements of the last one.
     """

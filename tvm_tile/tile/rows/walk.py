@@ -19,7 +19,7 @@ class Walk:
     Attributes:
         steps: strides of the axes along the row.
         across: strides of all other axes of more than one element.
-        offset: where it starts.
+        offset: place at which it starts.
         is_plain: whether elements come in the order of memory, and can be copied as they are.
     """
 
@@ -46,7 +46,7 @@ class Walk:
 
     @property
     def place(self) -> tuple[tuple[int, ...], ...]:
-        """What walks over the same elements have in common."""
+        """Key that accesses along the same elements share."""
         return self.steps, tuple(sorted(step for step in self.across if step)), (self.offset,)
 
 

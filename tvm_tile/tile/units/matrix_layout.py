@@ -29,7 +29,7 @@ class MatrixLayout:
 
     Attributes:
         size: rows of the left operand, and as many columns of the right one.
-        depth: of one instruction.
+        depth: depth of one instruction.
         element: bytes of an operand's element.
         wave: lanes.
         run: sums of a lane that are neighbours along the product's columns.

@@ -33,9 +33,9 @@ class Panel(Chunk):
 
     Attributes:
         element: bytes.
-        runs: of a patch.
-        handed_on: of the instruction whose sums of these rows, as its columns, are the next one's
-            operand: each lane is to have units of neighbours; ``None``: lines are as rows are.
+        runs: runs of a patch.
+        handed_on: instruction whose sums of these rows, as its columns, are the next one's operand:
+            each lane is to have units of neighbours; ``None``: lines are as rows are.
     """
 
     element: int
@@ -102,7 +102,7 @@ class Panel(Chunk):
         return exchanged + far if far else exchanged
 
     def _spread(self, line: Any) -> Any:
-        """What tells lines apart that are a unit's elements, 4, 8 or 16, and their doubles apart.
+        """Key that differs for lines a unit's elements apart, 4, 8 or 16, and for their doubles.
 
         Each of eight, with :meth:`offset`'s own key, gets another number. Lines 16 apart, which
         are loaded together, keep the upper bits of theirs.

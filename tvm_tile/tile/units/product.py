@@ -22,9 +22,9 @@ class Operand:
     """One factor, and the axes of the output that it has and the other has not.
 
     Attributes:
-        tensor: in global memory.
+        tensor: tensor in global memory.
         indices: one a dimension; where they leave the tensor, its elements are zero.
-        free: in the order of the dimensions that they walk through.
+        free: axes in the order of the dimensions that they walk through.
         is_depth_major: whether the summed depth is contiguous; if not, the last free axis is.
         strides: bytes between neighbours along each dimension.
         size: bytes in memory.
@@ -60,8 +60,8 @@ class Product:
     """``write[batch, rows, columns] = sum over steps and depth of left * right``.
 
     Attributes:
-        left: has the rows.
-        right: has the columns, among them the output's contiguous axis.
+        left: the operand that has the rows.
+        right: the operand that has the columns, among them the output's contiguous axis.
         batch: axes of the output that both operands have (groups of a convolution, too).
         steps: summed axes that are walked one by one.
         depth: the summed axis that is cut into chunks.
@@ -157,7 +157,7 @@ def fold_window(product: Product, line: int) -> Product:
     seen with 16 elements from one ``j`` to the next: its rows overlap.
 
     Args:
-        product: with the depth contiguous in both operands, if it is to be folded.
+        product: a product with the depth contiguous in both operands, if it is to be folded.
         line: elements of a chunk, less of which takes as long.
 
     Returns:
@@ -208,6 +208,7 @@ def spread_steps(product: Product, longest: int) -> Product:
 
 
 def _spread(operand: Operand, longest: int) -> Operand:
+    """The operand with axes of large strides as dimensions of their own."""
     free = {axis.name: axis for axis in operand.free}
     dimensions: list[_Dimension] = []
     for extent, index, stride in operand.dimensions:

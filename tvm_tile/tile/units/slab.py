@@ -1,6 +1,6 @@
 """How a chunk of an operand lies in shared memory, and how wide its copies are.
 
-A chunk is lines of 16-byte units. With the depth contiguous a line is one row at so many depths;
+A chunk is lines of 16-byte units. With the depth contiguous a line is one row at all its depths;
 otherwise it is all rows at one depth. Units of a line change places by the line's number (a
 swizzle), so that what a warp touches at once lies on all banks: eight units of neighbouring lines,
 which it loads for the tensor cores, as well as eight neighbours of a line, which it copies there.
@@ -30,8 +30,8 @@ class Chunk(ABC):
     """How one operand's chunk lies in a stage: as lines of units of 16 bytes.
 
     Attributes:
-        rows: of the block's tile; of the right operand, columns.
-        depth: of the chunk, in elements.
+        rows: rows of the block's tile; columns for the right operand.
+        depth: depth of the chunk, in elements.
         is_turned: whether rows, not the depth, are contiguous in global memory.
         width: elements of one copy.
         start: bytes into the stage.
@@ -119,9 +119,9 @@ class Slab(Chunk):
         instruction takes half, upper rows, these eight deeper, and the same of the lower rows.
 
         Args:
-            lane: of the warp.
+            lane: lane of the warp.
             row: the warp's first, a multiple of its rows.
-            is_right: which operand it is.
+            is_right: whether it is the right operand.
         """
         low, high = lane // 8 % 2, lane // 16
         lower, deeper = (high, low) if is_right else (low, high)

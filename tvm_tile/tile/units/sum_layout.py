@@ -19,10 +19,10 @@ class SumLayout:
 
     Attributes:
         warp: threads.
-        rows: of a block, and of the corner of shared memory that a warp has.
-        columns: of a block.
-        registers: of a thread for a block.
-        run: of these, neighbours along the columns.
+        rows: rows of a block, and of the corner of shared memory that a warp has.
+        columns: columns of a block.
+        registers: registers of a thread for a block.
+        run: length of a run of these registers that are neighbours along the columns.
         pitch: sums from one row of the corner to the next, some of them padding.
         place: lane and register -> row and column in the block.
     """
@@ -37,6 +37,7 @@ class SumLayout:
 
 
 def _place_of_mma(lane: Any, register: int) -> tuple[Any, Any]:
+    """Row and column, in a block of NVIDIA's mma sums, of a lane's register."""
     return lane // 4 + register // 2 * 8, lane % 4 * 2 + register % 2
 
 
@@ -48,7 +49,7 @@ def turned_sums(columns: int) -> SumLayout:
     """The sums of a transposed product: 16 columns of NVIDIA's blocks are rows, rows columns.
 
     Args:
-        columns: of the instruction, that are stored together as rows; a multiple of eight.
+        columns: columns of the instruction that are stored together as rows; a multiple of eight.
     """
     registers = columns // MMA_SUMS.columns * MMA_SUMS.registers
 

@@ -1,4 +1,4 @@
-"""What a warp multiplies with: the fragments that it takes of operands, and how these lie for it.
+"""Units that a warp multiplies with: the fragments that they take, and how operands lie for them.
 
 NVIDIA's warps multiply 16 rows by 8 columns by a depth of 16 (mma), with fragments that they load
 16 rows, or columns, at a time (ldmatrix) from slabs. AMD's waves multiply as many rows as columns
@@ -31,7 +31,7 @@ class MmaUnit:
 
     @property
     def warps(self) -> str:
-        """What a block has several of, for people."""
+        """Word for a block's groups of threads, for people."""
         return "warps"
 
     @property
@@ -60,18 +60,18 @@ class MmaUnit:
         return FRAGMENT
 
     def sum_layout(self, columns: int) -> SumLayout:
-        """How a warp's sums of ``columns`` columns are stored."""
+        """Layout of a warp's sums in registers and on their way out, for tiles of ``columns``."""
         return MMA_SUMS
 
     def lay(self, product: Product, operand: Operand, rows: int, depth: int, threads: int) -> Slab:
         """How a chunk of an operand lies in shared memory.
 
         Args:
-            product: whose operand it is.
-            operand: its left or its right one.
-            rows: of the chunk; of the right operand, columns.
-            depth: of the chunk, in elements.
-            threads: that copy it.
+            product: product that has the operand.
+            operand: the product's left or right operand.
+            rows: rows of the chunk; columns for the right operand.
+            depth: depth of the chunk, in elements.
+            threads: threads that copy it.
         """
         own, deep = (max(FRAGMENT, 1 << (size - 1).bit_length()) for size in (rows, depth))
         width = vector_width(operand, product.depth)
@@ -86,7 +86,7 @@ class WaveUnit:
     """An instruction of AMD's matrix cores.
 
     Attributes:
-        instruction: that multiplies.
+        instruction: the matrix instruction.
         warp: threads of the wave that it takes.
     """
 
@@ -102,7 +102,7 @@ class WaveUnit:
 
     @property
     def warps(self) -> str:
-        """What a block has several of, for people."""
+        """Words for a block's groups of threads and their instruction, for people."""
         return f"waves, {self}"
 
     @property
@@ -131,7 +131,7 @@ class WaveUnit:
         return max(self.rows, self.depth, LEAST_UNITS * UNIT_BYTES // self.element)
 
     def sum_layout(self, columns: int) -> SumLayout:
-        """How a wave's sums of ``columns`` columns are stored."""
+        """Layout of a wave's sums in registers and on their way out, for tiles of ``columns``."""
         own = self.layout
         # Four words more: lanes with neighbouring rows then touch all banks.
         return SumLayout(

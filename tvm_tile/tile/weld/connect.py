@@ -10,7 +10,7 @@ from tvm_tile.tile.rules import Level
 
 
 class Kind(Enum):
-    """What a call computes, as far as connecting asks."""
+    """Kind of a call's computation, as far as connecting asks."""
 
     PRODUCT = "product"
     WINDOW = "window"  # each sum of few neighbours, such as a depthwise convolution's
@@ -28,7 +28,7 @@ class Call:
     Attributes:
         output: the value it makes.
         inputs: values that other calls make and it takes, each once.
-        kind: what it computes.
+        kind: kind of computation.
         is_reshape: whether its value is another one in another shape, which costs nothing within
             the model.
     """
@@ -60,8 +60,8 @@ class Edge:
 
     Attributes:
         maker: position in the group of the function that makes it.
-        taker: of one that takes it.
-        size: of the value, in bytes.
+        taker: number of a call that takes it.
+        size: size of the value, in bytes.
         is_view: whether it is other values as they are: made one kernel with its taker, it is
             read where these lie.
         is_shared: whether it goes through shared memory where they are one kernel; if not, threads
@@ -90,11 +90,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of a group of functions that could be one kernel, and why.
+    """Decision on a group of functions that could be one kernel, and its reason.
 
     Attributes:
         functions: their names, in the order of the program.
-        edges: what they hand to each other.
+        edges: values that they hand to each other.
         apart: predicted seconds as kernels of their own; 0 where no rule takes one of them.
         together: predicted seconds as one kernel; 0 where no rule writes it.
         rule: the schedule rule that writes it; empty where none does.
@@ -117,13 +117,12 @@ class Decision:
 
     @property
     def saved_bytes(self) -> int:
-        """What no longer crosses global memory as one kernel: each value is written once, and read
-        once by every taker."""
+        """Bytes of traffic that joining saves: one write of each value, a read by each taker."""
         written = {edge.maker: edge.size for edge in self.edges}
         return sum(written.values()) + sum(edge.size for edge in self.edges)
 
     def level(self, edge: Edge) -> str:
-        """Where the value of an edge is handed over.
+        """Level of memory at which the value of an edge is handed over.
 
         ``global``, ``shared`` (memory), ``register``, or ``in place``.
         """
@@ -134,7 +133,7 @@ class Decision:
 
 
 def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[Decision, ...]:
-    """What became of each group that was asked about, those within larger ones left out.
+    """Decisions on all groups that were asked about, without those within larger ones.
 
     Args:
         asked: the answers, as if each group with a gain had been joined.
@@ -153,6 +152,7 @@ def decide(asked: Mapping[Group, Decision], joined: Collection[Group]) -> tuple[
 
 
 def _option(whole: Decision, part: Decision) -> Option:
+    """A part of a group as an alternative: its functions, and the time with the others apart."""
     return Option(part.functions, part.together + whole.apart - part.apart)
 
 
@@ -180,7 +180,7 @@ def connect_calls(
     through, but for reshapes that cost nothing.
 
     Args:
-        calls: in the order of the program.
+        calls: calls in the order of the program.
         outputs: values that are used elsewhere, too.
         gain: asked for each group that could become one.
         alone: asked for rows that several groups could compute.
@@ -314,7 +314,7 @@ class _Graph:
             yield from self._feeding(group, _EACH if is_attention else (Kind.VIEW,))
 
     def _feeding(self, group: Group, kinds: Collection[Kind]) -> Iterator[int]:
-        """What only feeds a group, of some kinds."""
+        """Calls of some kinds whose values only this group reads."""
         for number in group:
             for value in self._calls[number].inputs:
                 maker = self._makers[value]
@@ -323,7 +323,7 @@ class _Graph:
                     yield maker
 
     def decoders(self, product: int) -> list[int]:
-        """What decodes weights that only this product takes."""
+        """Calls that decode weights for this product only."""
         makers = [self._makers[value] for value in self._calls[product].inputs]
         return [
             maker
@@ -337,10 +337,12 @@ class _Graph:
         return frozenset(() if is_output else self._taking(number))
 
     def _is_attention(self, group: Group) -> bool:
+        """Whether a group has two products and reductions over rows."""
         kinds = [self._calls[number].kind for number in group]
         return kinds.count(Kind.PRODUCT) > 1 and Kind.ROWS in kinds
 
     def _taking(self, number: int) -> list[int]:
+        """Numbers of the calls that take a call's value."""
         return self._takers.get(self._calls[number].output, [])
 
     def _stays(self, number: int, group: set[int]) -> bool:

@@ -15,7 +15,7 @@ Group = tuple[int, ...]
 
 
 class Role(Enum):
-    """What an operator is to a group."""
+    """Role of an operator in a group."""
 
     PRODUCT = "product"  # of few rows, with constant weights
     EACH = "each"  # each element from those in its row and column
@@ -28,7 +28,7 @@ class GateNode:
     """An operator of a dataflow block, as far as gates are concerned.
 
     Attributes:
-        role: what it is.
+        role: role of the operator in a group.
         operands: numbers of the operators above it whose values it takes.
     """
 
@@ -45,7 +45,7 @@ def group_gates(nodes: Sequence[GateNode]) -> tuple[Group, ...]:
     operators that feed nothing else. Those that are left have several products, or parts.
 
     Args:
-        nodes: in the order of the program.
+        nodes: operators in the order of the program.
     """
     grouping = _Grouping(nodes)
     for number, node in enumerate(nodes):
@@ -60,6 +60,7 @@ def group_gates(nodes: Sequence[GateNode]) -> tuple[Group, ...]:
 
 
 def _gains(nodes: Sequence[GateNode], group: Collection[int]) -> bool:
+    """Whether a group is worth a kernel: several products, or a product in parts."""
     products = sum(nodes[number].role is Role.PRODUCT for number in group)
     return products > 1 or any(nodes[number].role is Role.PART for number in group)
 

@@ -51,7 +51,7 @@ def align(branches: Sequence[Sequence[Pointwise]]) -> tuple[Joint, ...]:
     the others cannot go along with.
 
     Args:
-        branches: of each product, the steps behind it, in order.
+        branches: the steps behind each product, in order.
     """
     done = [0] * len(branches)
     joints: list[Joint] = []
@@ -84,14 +84,14 @@ class ProgramNode:
 
 
 def affected(nodes: Sequence[ProgramNode], products: Sequence[int]) -> tuple[int, ...]:
-    """What changes as products become one: these, and what reads their values.
+    """Operators that change as products become one: these, and those that read their values.
 
     It goes on until the values of all have met, and for two more products behind one at most:
     queries, keys and values have met behind the second product of an attention. What depends on it
     otherwise is left out, so that no value leaves and comes back.
 
     Args:
-        nodes: in the order of the program.
+        nodes: operators in the order of the program.
         products: numbers of those that become one.
 
     Returns:
@@ -118,6 +118,7 @@ def affected(nodes: Sequence[ProgramNode], products: Sequence[int]) -> tuple[int
 def _has_met(
     operands: Sequence[int], feeding: dict[int, frozenset[int]], met: frozenset[int]
 ) -> bool:
+    """Whether an operand depends on exactly those products that have met."""
     return any(feeding[operand] == met for operand in operands)
 
 
@@ -137,7 +138,7 @@ class Cost:
 def compare(
     names: tuple[str, ...], apart: Cost | None, together: Cost | None, weights: int = 0
 ) -> Decision:
-    """What becomes of products that could be one, going by them and what reads their values.
+    """Judge products that could be one by their predicted times, with those that read their values.
 
     Kernels must not write more than before. They would where a value were no longer made where
     a product's sums are, such as the product of a gate with what it lets through, or where slices
@@ -145,9 +146,9 @@ def compare(
     It is nothing beside the weights of a product with few rows: there the time alone decides.
 
     Args:
-        names: of the products.
-        apart: ``None`` where no rule takes one of the kernels.
-        together: as ``apart``.
+        names: names of the products.
+        apart: cost of the kernels apart; ``None`` where no rule takes one of them.
+        together: cost of the products as one kernel, and of their readers; ``None`` likewise.
         weights: bytes of the products' weights.
     """
     if apart is None or together is None:
@@ -158,8 +159,7 @@ def compare(
 
 
 def choose(count: int, gain: Gain) -> tuple[Members, ...]:
-    """Which of ``count`` products of one left operand are to become one; each is in one group at
-    most.
+    """Groups of ``count`` products of one left operand, each of which is to become one product.
 
     Groups grow in the order of the program, from the first product that is left, by each that saves
     more; or all are one, where that saves most. Of more than eight, only that is asked.
@@ -177,6 +177,7 @@ def choose(count: int, gain: Gain) -> tuple[Members, ...]:
 
 
 def _grown(left: Sequence[int], gain: Gain) -> tuple[Members, float]:
+    """The first product and those that add to the gain of being one, with that gain."""
     group: Members = (left[0],)
     saved = 0.0
     for number in left[1:]:

@@ -45,12 +45,12 @@ def construct_strips(
 
     Args:
         operator: the sum. The element types of its reads are those in memory; its write is there.
-        device: what the tiles are for.
+        device: the device that the tiles are made for.
         traffic: bytes that cross global memory at least.
         divides: whether sums are divided, or treated so, before they are stored. A division
             branches, where it meets denormals, and the compiler reads no row ahead of a branch.
-        sources: what slides as it lies in memory, as :func:`vectors_of` takes it; without, each
-            element is read and stored by itself.
+        sources: tensors that slide, as they lie in memory, as :func:`vectors_of` takes them;
+            without, each element is read and stored by itself.
     """
     window = window_of(operator)
     if window is None:
@@ -67,6 +67,7 @@ def construct_strips(
 def _tiles(
     operator: Operator, window: Window, vectors: Vectors, device: Device
 ) -> Iterator[WindowTile]:
+    """All tiles of a sliding window, without predictions."""
     extents = operator.extents
     along = extents[window.axis]
     # About equal shares of the axis. Windows with gaps share no rows with their neighbours.
@@ -84,6 +85,7 @@ def _tiles(
 
 
 def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
+    """The tile with each size of block, and its own where blocks would be too few."""
     yield from (replace(tile, block_size=threads) for threads in _THREADS)
     if tile.workers < 4 * _THREADS[0] * device.multi_processor_count:
         yield tile
@@ -153,6 +155,7 @@ def _tested_rows(tile: WindowTile) -> int:
 
 
 def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
+    """Registers of a thread of a tile, as predicted."""
     kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
     unfinished = kept * tile.outputs // tile.strip
     lines = sum(math.prod(line.extents) for line in tile.lines)

@@ -21,7 +21,7 @@ class Vectors:
 
     Attributes:
         axis: the spatial axis along which they lie; empty where each is read by itself.
-        count: of one vector.
+        count: elements of one vector.
         lead: elements of a strip's first vector that lie before what its first window reads.
     """
 
@@ -40,10 +40,11 @@ def vectors_of(
 
     Args:
         operator: the sum; its write is the output in memory.
-        strip_axis: along which strips lie.
+        strip_axis: the axis along which strips lie.
         stride: elements of what slides from one window to the next along ``strip_axis``.
-        sources: what slides as it lies in memory, without its padding; ``None`` where more than
-            padding stands between it and the sum. A source is read within its extents only.
+        sources: tensors that slide, as they lie in memory, without their padding; ``None`` where
+            more than padding stands between it and the sum. A source is read within its extents
+            only.
     """
     yield ONE_BY_ONE
     axis = operator.write.contiguous_axis

@@ -17,7 +17,7 @@ _MAX_WINDOW = 128  # points of a sum that one thread adds up alone
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What slides, and along which axes.
+    """The tensor that slides, and the axes along which it does.
 
     Attributes:
         axis: the spatial axis along which strips lie.
@@ -48,7 +48,7 @@ class Line:
         extents: places in each dimension of the tensor; one in ``dimension``.
         scales: elements of the tensor from one place to the next.
         lane: the dimension along which the elements of a vector lie.
-        safe: in each dimension, the offset from which on a strip that overhangs the output may
+        safe: for each dimension, the offset from which on a strip that overhangs the output may
             read behind the tensor's end; ``None`` where no strip does.
     """
 
@@ -66,11 +66,11 @@ class WindowTile(Tile):
 
     Attributes:
         operator: the sum.
-        window: what slides in it.
+        window: the window that slides in it.
         strip: neighbouring outputs of a thread along the window's axis.
         columns: the same along its column.
         block_size: threads of a block.
-        vectors: of how many elements, and along which axis, a thread's reads and stores are.
+        vectors: elements of a thread's reads and stores, and the axis that they lie along.
         stores_late: whether a thread stores when all its sums are finished, not each by itself.
     """
 
@@ -192,15 +192,18 @@ def window_of(operator: Operator) -> Window | None:
 
 
 def _moves(index: AffineIndex, axes: frozenset[str], reduce: set[str]) -> bool:
+    """Whether an index moves along the output and along the window."""
     names = {name for name, _ in index.terms}
     return not names.isdisjoint(axes) and not names.isdisjoint(reduce)
 
 
 def _is_rising(read: Access) -> bool:
+    """Whether a read goes forward along all axes."""
     return all(factor > 0 for index in read.indices for _, factor in index.terms)
 
 
 def _overlaps(index: AffineIndex, operator: Operator, sliding: list[Axis]) -> bool:
+    """Whether neighbouring outputs read elements in common."""
     span = index.span({axis.name: axis.extent for axis in operator.reduce_axes})
     return any(0 < index.coefficient(axis.name) < span for axis in sliding)
 
@@ -225,6 +228,7 @@ def _along(axis: Axis, column: str, operator: Operator, reads: tuple[Access, ...
 
 
 def _line(tile: WindowTile, read: Access) -> Line:
+    """The line of a read that a thread keeps, with the bounds within which it may read whole."""
     reach = {axis.name: axis.extent for axis in tile.operator.reduce_axes}
     reach[tile.window.column] = tile.columns
     lane = tile.vectors.axis
