@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import zlib
 from collections import defaultdict
@@ -13,6 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import numpy as np
 import pytest
+
+# What libraries and tests keep is large: to walk through it often is a twentieth of the time.
+gc.set_threshold(10_000, 20, 50)
 
 # Tests patch what makes plans; none may come from, or end up in, the user's cache.
 os.environ["TVM_TILE_CACHE"] = ""

@@ -24,7 +24,7 @@ from tvm_tile.device import Device, find_device
 from tvm_tile.device.rocm import MI300X, ROCM_DEVICES, RX7900XTX, RX9070XT
 from tvm_tile.schedule.attention import schedule_attention
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 A100, RTX4090, H200, V100 = (
     find_device(f"nvidia/{name}") for name in ("a100", "rtx4090", "h200", "v100")

@@ -17,7 +17,7 @@ from tvm_tile.frontend import import_model
 from tvm_tile.graph.signature import Signature
 from tvm_tile.stages.fusing import fuse
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 torch = pytest.importorskip("torch")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")

@@ -32,7 +32,7 @@ from bench.low_bit.operands import operands_of  # noqa: E402
 from bench.low_bit.products import Product  # noqa: E402
 from bench.low_bit.record import APART, FLOATS, OURS, RESULTS, read  # noqa: E402
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 ROWS, DEPTH = 64, 256
 PRODUCTS = Product("V", "V0", 1, ROWS, DEPTH), Product("V16", "V0", 16, ROWS, DEPTH)

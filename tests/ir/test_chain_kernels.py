@@ -28,7 +28,7 @@ from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 H200 = find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in CHAIN_CASES}

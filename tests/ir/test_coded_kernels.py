@@ -13,7 +13,7 @@ from tvm_tile.device import Device
 from tvm_tile.graph.tensor_format import E2M1, Entries, Integers
 from tvm_tile.tile.rules import CODED
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1e-2}
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")

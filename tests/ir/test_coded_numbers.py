@@ -17,7 +17,7 @@ from tvm_tile.graph.codes import numbers_of, numpy_dtype, pack, spread
 from tvm_tile.graph.tensor_format import E2M1, E4M3, E5M2, E8M0, Code, Entries, Floats, Integers
 from tvm_tile.tile.rules import CODED
 
-pytestmark = pytest.mark.bank(6)
+pytestmark = pytest.mark.bank(12)
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 VECTORS, ROWS, DEPTH, GROUP = 32, 64, 512, 32

@@ -21,7 +21,7 @@ from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.rule import Choice
 from tvm_tile.tile.rules import CODED_WARPGROUP
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 TOLERANCES = {"float16": 2e-3, "bfloat16": 1e-2}
 UNSIGNED = {bits: Integers(bits, is_signed=False) for bits in (2, 3, 4, 8)}

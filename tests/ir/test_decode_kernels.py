@@ -24,7 +24,7 @@ from tvm_tile.schedule import Choice
 from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.tile.attention.decode import DecodeTile
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 A100, H200 = (find_device(f"nvidia/{name}") for name in ("a100", "h200"))
 CASES = {case.name: case for case in DECODE_CASES}

@@ -27,7 +27,7 @@ from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.rules import CHAIN, ELEMENTWISE, HALO
 from tvm_tile.tile.weld.connect import Decision
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 Body = Callable[..., Any]
 Shape = tuple[int, ...]

@@ -23,7 +23,7 @@ from tvm_tile.passes.scheduling.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.gates import schedule_gates
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in GATES_CASES}

@@ -30,7 +30,7 @@ from tvm_tile.passes.scheduling.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.halo import schedule_halo
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
 BY_NAME = {entry.name: entry for entry in HALO_CASES}

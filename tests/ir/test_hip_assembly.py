@@ -21,7 +21,7 @@ from tvm_tile.build.program import Kernel
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 KNOWN = {case.name: case for case in (*CASES, *GATES_CASES)} | MATRIX_CORE_CASES
 # One case of each rule that writes kernels for AMD.

@@ -10,7 +10,7 @@ import pytest
 import tvm_tile.build.hip
 from tvm_tile.build.hip import compile_hip
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 PRELUDE = Path(tvm_tile.build.hip.__file__).with_name("hip_prelude.h").read_text()

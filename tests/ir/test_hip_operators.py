@@ -15,7 +15,7 @@ from hip_operators import CHIPS, DTYPES, FLOATS, OF_FLOATS, OF_OTHERS, model
 import tvm_tile
 from tvm_tile.errors import TileError
 
-pytestmark = pytest.mark.bank(6)
+pytestmark = pytest.mark.bank(12)
 
 _NOT_CACHED = tvm_tile.Options(cache=False)
 _DRAWN = 120

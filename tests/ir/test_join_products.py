@@ -19,7 +19,7 @@ from tvm_tile.passes import JoinProducts
 from tvm_tile.tile.weld.connect import Decision
 from tvm_tile.tile.weld.side_by_side import Cost
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 RNG = np.random.default_rng(0)
 DEPTH = 16

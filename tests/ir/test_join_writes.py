@@ -11,7 +11,7 @@ import torch
 
 import tvm_tile
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 CAPACITY = 9
 Writes = Callable[[Any, Any, Any, Any], Any]

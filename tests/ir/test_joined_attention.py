@@ -16,7 +16,7 @@ from tvm_tile.report.compiled import KernelReport
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.weld.connect import Decision
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 H200 = find_device("nvidia/h200")
 FIRST = FirstChoices(H200)

@@ -27,7 +27,7 @@ from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.rules import MATRIX_CORES
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 Body = Callable[..., Any]
 DEVICES = (MI300X, MI250X, RX7900XTX)

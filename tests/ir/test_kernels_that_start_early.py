@@ -31,7 +31,7 @@ from tvm_tile.launches.dependent_launches import Dependence
 from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.stages.coscheduling import PERSISTENT
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 H200 = find_device("nvidia/h200")
 MEASURED = replace(

@@ -25,7 +25,7 @@ from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 from tvm_tile.stages.fusing import Fused, fuse
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 H200 = find_device("nvidia/h200")
 RNG = np.random.default_rng(0)

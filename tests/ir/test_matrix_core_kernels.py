@@ -23,7 +23,7 @@ from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.warp_products import schedule_matrix_cores
 from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 # Of products with float32 sums, in their outputs' dtypes.
 LIMITS = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 3e-6, "int8": 0.0}

@@ -36,7 +36,7 @@ from tvm_tile.tile.products.warp_tile import chunk_counts
 from tvm_tile.tile.rules import MATRIX_CORES
 from tvm_tile.tile.units.product import Product, fold_window
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 PARTS = (2, 3, 8)
 # With strides of 16 bytes and of one element; of 8 bits, 19 chunks of 64 elements, or 10 of 128.

@@ -19,7 +19,7 @@ from tvm_tile.passes.scheduling.schedule_tiles import with_blocks_only
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.warp_products import schedule_mma
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 A100, RTX3090, RTX4090, H200 = DEVICES = [
     find_device(f"nvidia/{name}") for name in ("a100", "rtx3090", "rtx4090", "h200")

@@ -18,7 +18,7 @@ from bench.onnx_forms import Form, form, random_form
 from bench.onnx_random import difference, references
 from tvm_tile.frontend import import_model
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 _RNG = np.random.default_rng(0)
 

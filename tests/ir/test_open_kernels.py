@@ -10,7 +10,7 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile import Open, Options
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 WIDTH, HEADS, MOST = 128, 2, 256
 

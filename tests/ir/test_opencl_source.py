@@ -21,7 +21,7 @@ from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 EMULATED = find_device("emulated")
 H200 = find_device("nvidia/h200")

@@ -24,7 +24,7 @@ from tvm_tile.schedule.s_tir.padding import clamp_padding
 from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.tile.construct import construct_contraction
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 PADDED = [
     entry

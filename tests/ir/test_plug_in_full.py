@@ -28,7 +28,7 @@ from tvm_tile.registered import MARK
 from tvm_tile.stages.fusing import fuse
 
 pytestmark = [
-    pytest.mark.bank(3),
+    pytest.mark.bank(6),
     pytest.mark.skipif(not INSTALLED, reason="tvm_tile is on the path, not installed"),
 ]
 

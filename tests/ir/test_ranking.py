@@ -20,7 +20,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Choice, Finder, Scheduled, Task, candidates, candidates_at, ranking
 from tvm_tile.tile.rules import CHAIN, CONTRACTION, MMA, ROW, WGMMA, Rule, RunnerUp, margin
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")
 NEEDED = margin(H200.times.contests, WGMMA, MMA)

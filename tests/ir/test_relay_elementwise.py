@@ -16,7 +16,7 @@ from bench.cpu_build import run_on_cpu
 from tvm_tile.frontend.relay.call import OperatorCall
 from tvm_tile.frontend.relay.operators.elementwise import CONVERTERS
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 _RNG = np.random.default_rng(0)
 _INTEGERS = ["int8", "uint8", "int32", "uint32", "int64"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from relay_operators import Known, equal, run
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 _RNG = np.random.default_rng(0)
 _X = _RNG.standard_normal((3, 5, 2)).astype("float32")

@@ -10,7 +10,7 @@ import pytest
 from relay_calls import call
 from relay_operators import Known, equal
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 _RNG = np.random.default_rng(6)
 

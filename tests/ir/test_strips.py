@@ -23,7 +23,7 @@ from tvm_tile.schedule.rule import Choice
 from tvm_tile.schedule.s_tir.window import schedule_window
 from tvm_tile.tile.windows.window import WindowTile
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 H200 = find_device("nvidia/h200")
 TILES = 6

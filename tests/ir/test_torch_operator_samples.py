@@ -18,7 +18,7 @@ from bench.operator_cases import (  # noqa: E402
 )
 from bench.operator_ties import ties_of  # noqa: E402
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 POOLING = """
     nn.functional.adaptive_avg_pool2d nn.functional.adaptive_avg_pool3d

@@ -35,7 +35,7 @@ LINE = 128  # bytes, the longest of a chunk along the depth
 BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|warp)_sync|ptx_cp_async_wait_group)\w*\(\);")
 
 pytestmark = [
-    pytest.mark.bank(4),
+    pytest.mark.bank(8),
     pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++"),
 ]
 

@@ -32,7 +32,7 @@ from tvm_tile.tile.products.store_work import StoreWork
 from tvm_tile.tile.products.warpgroup_tile import WarpgroupTile
 from tvm_tile.tile.rules import MATVEC, MMA, WGMMA
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 H200 = find_device("nvidia/h200")
 ROUNDING = with_tf32(H200)

@@ -19,7 +19,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.wgmma import schedule_wgmma
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 # Few multiprocessors, so that each block has several tiles of a product that is soon emulated.
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=2)

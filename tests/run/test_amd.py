@@ -17,7 +17,7 @@ from tvm_tile.device import Device
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.passes import schedule_module
 
-pytestmark = pytest.mark.bank(6)
+pytestmark = pytest.mark.bank(12)
 
 LIMIT = 1e-4
 

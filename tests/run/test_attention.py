@@ -21,7 +21,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.attention import schedule_attention
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]

@@ -16,7 +16,7 @@ from bench.suites.networks.looped import looped
 from bench.workload import Case, Workload
 from tests.models import relative_error
 
-pytestmark = pytest.mark.bank(6)
+pytestmark = pytest.mark.bank(12)
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from bench.operator_cases import judge, operators, run_compiled, samples  # noqa: E402
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,7 @@ from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.tensor_format import Integers
 from tvm_tile.tile.rules import CODED_WARPGROUP
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 DEPTH, COLUMNS, GROUP = 2048, 1024, 64
 FLOAT_GROUP = 32

@@ -20,7 +20,7 @@ from tvm_tile.passes.state import copy_ends
 from tvm_tile.runtime import CompiledModel
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 

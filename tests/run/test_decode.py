@@ -21,7 +21,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.decode import schedule_decode
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]

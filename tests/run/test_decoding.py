@@ -15,7 +15,7 @@ from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.tensor_format import E8M0, Floats, Integers, Shared, TensorFormat
 from tvm_tile.loops.decoding import decoding_loops, format_of
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 SHAPES = ((5, 67), (16, 64))
 OPTIONS = Options(cache=False)

@@ -24,7 +24,7 @@ from tvm_tile.launches.dependent_launches import Dependence
 from tvm_tile.passes import schedule_module
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(not COMPILER, reason="no compiler for the emulator"),
 ]
 

@@ -199,6 +199,7 @@ def exported(dtypes: tuple[str, ...]) -> torch.export.ExportedProgram:
     return torch.export.export(Table(dtypes), tuple(map(torch.from_numpy, operands(dtypes))))
 
 
+@pytest.mark.bank(2)
 @pytest.mark.parametrize("dtypes", [BYTES, WIDE], ids=" ".join)
 def test_from_pytorch(dtypes: tuple[str, ...]) -> None:
     model = tvm_tile.compile(exported(dtypes), "emulated")
@@ -211,6 +212,7 @@ def test_behind_torch_compile() -> None:
     check(model(*map(torch.from_numpy, operands(BYTES))), BYTES)
 
 
+@pytest.mark.bank(2)
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("dtypes", [BYTES, WIDE], ids=" ".join)
 def test_the_text_for_cuda(dtypes: tuple[str, ...], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tvm.relax import op
 import tvm_tile
 
 pytestmark = [
-    pytest.mark.bank(4),
+    pytest.mark.bank(8),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 _NOT_CACHED = tvm_tile.Options(cache=False)

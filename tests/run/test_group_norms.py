@@ -11,7 +11,7 @@ from tvm import relax
 
 import tvm_tile
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 torch = pytest.importorskip("torch")
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

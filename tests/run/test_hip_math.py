@@ -17,7 +17,7 @@ import pytest
 from tvm_tile.build.hip_math import c_files, c_options, lay_out
 from tvm_tile.build.zig import run_zig
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 _MAPS = """
 #define MAP(type, suffix) \\

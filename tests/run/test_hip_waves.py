@@ -28,7 +28,7 @@ NAMES = (
 )
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(COMPILER is None, reason="the emulator needs g++"),
 ]
 

@@ -21,7 +21,7 @@ from tvm_tile.tile.weld.side_by_side import Cost
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 pytestmark = [
-    pytest.mark.bank(3),
+    pytest.mark.bank(6),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 

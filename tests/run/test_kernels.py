@@ -14,7 +14,7 @@ from window_cases import HALVES, VECTORS
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.schedule.s_tir.window import schedule_window
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]

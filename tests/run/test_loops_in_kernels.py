@@ -35,7 +35,7 @@ from tvm_tile.plan.program_records import COUNTER_WORDS, NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Bounds, Control
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 RUNS = 12  # on a GPU
 _WORDS = 64  # of a record of the model below

@@ -16,7 +16,7 @@ import tvm_tile
 from tvm_tile import CompiledModel, Options
 from tvm_tile.errors import UnsupportedOperatorError
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 DEPTH, COLUMNS = 96, 64
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile import CompiledModel, Open, Options
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 DEPTH, COLUMNS, GROUP = 128, 96, 32
 OPTIONS = Options(cache=False, low_bit=True)

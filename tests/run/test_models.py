@@ -7,7 +7,7 @@ import pytest
 import tvm_tile
 from tests.models import TEST_MODELS, Entry, relative_error
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 pytest.importorskip("pyopencl")
 

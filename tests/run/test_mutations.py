@@ -6,7 +6,7 @@ import pytest
 
 from bench.mutations.judge import CACHE, FILES, Judge
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 
 @pytest.fixture(scope="module")

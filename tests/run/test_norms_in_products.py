@@ -24,7 +24,7 @@ from tvm_tile.runtime.launch import load_functions
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 EMULATED, H200 = find_device("emulated"), find_device("nvidia/h200")
 LIMIT, TILES = 1e-5, 4

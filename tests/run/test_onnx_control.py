@@ -22,7 +22,7 @@ from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 
 pytestmark = [
-    pytest.mark.bank(4),
+    pytest.mark.bank(8),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 _TENSORS = (

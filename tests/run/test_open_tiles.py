@@ -17,7 +17,7 @@ from tvm_tile.cli import main
 from tvm_tile.report.compiled import KernelReport
 from tvm_tile.stages import opened_store
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 DEPTH, WIDTH, MOST = 96, 80, 64
 WEIGHTS = np.random.default_rng(0).standard_normal((DEPTH, WIDTH)).astype("float32")

@@ -12,7 +12,7 @@ from open_cases import CASES, Case, drawn, module
 import tvm_tile
 from tvm_tile.errors import DynamicShapeError
 
-pytestmark = pytest.mark.bank(10)
+pytestmark = pytest.mark.bank(20)
 
 
 def compiled(case: Case) -> Any:

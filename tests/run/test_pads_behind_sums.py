@@ -8,7 +8,7 @@ from tvm.script import tirx as T
 
 import tvm_tile
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pyopencl")

@@ -16,7 +16,7 @@ from tvm.relax import op
 import tvm_tile
 from tvm_tile.device.detect import resolve_device
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]

@@ -37,7 +37,7 @@ from tvm_tile.passes import (
     fused_cost,
 )
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 H200 = find_device("nvidia/h200")
 LLVM = tvm.target.Target("llvm")

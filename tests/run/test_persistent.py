@@ -26,7 +26,7 @@ from tvm_tile.frontend import import_model
 from tvm_tile.plan.records import ARGUMENTS, WAIT_COUNT, WAITS
 from tvm_tile.stages.coscheduling import PERSISTENT
 
-pytestmark = [pytest.mark.bank(2), pytest.mark.skipif(not COMPILER, reason="needs g++")]
+pytestmark = [pytest.mark.bank(4), pytest.mark.skipif(not COMPILER, reason="needs g++")]
 ROWS, COLUMNS = 8, 32
 IMAGE = (1, 4, 8, 8)  # as many elements
 WORDS = 32  # of a record of few arguments

@@ -18,7 +18,7 @@ from tvm.relax import op
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.times import StreamTimes
 
-pytestmark = [pytest.mark.bank(4), pytest.mark.skipif(not COMPILER, reason="needs g++")]
+pytestmark = [pytest.mark.bank(8), pytest.mark.skipif(not COMPILER, reason="needs g++")]
 SEEDS = range(6)  # orders in which blocks go on
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 HIDDEN, WIDE = 128, 192

@@ -35,7 +35,7 @@ from tvm_tile.pipeline import lower
 from tvm_tile.plug_in import blocks_pipeline
 from tvm_tile.runtime.launch import load_program
 
-pytestmark = pytest.mark.bank(5)
+pytestmark = pytest.mark.bank(10)
 
 EMULATED = find_device("emulated")
 _RNG = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from tvm_tile import ModelError, OptionError, Options
 from tvm_tile.torch.codebooks import NF4
 from tvm_tile.torch.coded_linear import CodedLinear
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 GROUP = 32
 OPTIONS = Options(cache=False, low_bit=True)

@@ -16,7 +16,7 @@ import tvm_tile
 from tvm_tile import Options
 from tvm_tile.frontend import import_model
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 RNG = np.random.default_rng(0)
 OPTIONS = Options(cache=False)

@@ -17,7 +17,7 @@ from tvm_tile import Options
 from tvm_tile.errors import BuildError
 from tvm_tile.frontend import import_model
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 CODES = torch.ops.quantized_decomposed
 BYTE, SIGNED = (0, 255, torch.uint8), (-128, 127, torch.int8)

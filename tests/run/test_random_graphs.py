@@ -12,7 +12,7 @@ from bench.fuzz.judge import dtype_of, settings_of
 from bench.fuzz.worker import make_worker
 from bench.isolated import Crash, run_jobs
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 DEVICE = "emulated"
 SEEDS = range(48)  # `python -m bench fuzz` goes on

@@ -17,7 +17,7 @@ from tvm_tile.device import find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.passes.flow import plan as plan_flow
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 CALLS = 4

@@ -24,7 +24,7 @@ from tvm_tile.passes.flow import plan as plan_flow
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.registered import REQUIRE_ENDED
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=3)
 MODELS = {

@@ -9,7 +9,7 @@ import tvm_tile
 from tvm_tile import RelayText, UnsupportedOperatorError
 from tvm_tile.frontend import from_relay
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 X = np.linspace(-1, 1, 4).astype("float32")
 W = np.array([3, -2, 1, 0.5], "float32")

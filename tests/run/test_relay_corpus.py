@@ -14,7 +14,7 @@ from tvm_tile import RelayText
 from tvm_tile.frontend import Imported, import_model
 from tvm_tile.passes.lower.outline_branches import OutlineBranches
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 # Of the largest value; "fast" are Relay's own approximations.
 TOLERANCES = {"fp32": 2e-5, "fp16": 5e-3, "exact": 0.0, "fast": 2e-3}

@@ -24,7 +24,7 @@ from tvm_tile.passes import schedule_module
 from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.s_tir.rows import schedule_rows
 
-pytestmark = pytest.mark.bank(4)
+pytestmark = pytest.mark.bank(8)
 
 torch = pytest.importorskip("torch")
 emulated = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")

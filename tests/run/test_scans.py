@@ -13,7 +13,7 @@ import tvm_tile
 from tvm_tile.graph.rowwise import Combine
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 _NOT_CACHED = tvm_tile.Options(cache=False)

@@ -12,7 +12,7 @@ from kept_models import Kept, check, compiled, values
 import tvm_tile
 from tvm_tile.errors import UnsupportedOperatorError
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 DRAW = values(2, 3, 2, 4)
 

@@ -15,7 +15,7 @@ from tvm.relax import op
 import tvm_tile
 
 pytestmark = [
-    pytest.mark.bank(3),
+    pytest.mark.bank(6),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 _NOT_CACHED = tvm_tile.Options(cache=False)

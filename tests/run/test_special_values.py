@@ -13,7 +13,7 @@ import tvm_tile
 from bench.special_cases import ROWS, VALUES, cases
 from bench.special_values import judge, results
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 CASES = {case.name: case for case in cases()}
 # Those that were wrong, and some of each formula that they share.

@@ -16,7 +16,7 @@ import tvm_tile
 from bench.random_state import differences
 from tvm_tile.errors import InputError, TileError
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 
 def count(kept: Any, x: Any) -> Any:

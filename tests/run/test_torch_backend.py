@@ -15,7 +15,7 @@ from torch_backend_runs import assert_same, backend, leaves
 from tvm_tile.torch import GraphReport
 
 pytestmark = [
-    pytest.mark.bank(6),
+    pytest.mark.bank(12),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 

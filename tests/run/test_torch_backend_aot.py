@@ -17,7 +17,7 @@ from torch_backend_runs import backend, leaves, memories
 from tvm_tile.torch import GraphReport
 
 pytestmark = [
-    pytest.mark.bank(5),
+    pytest.mark.bank(10),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
     # Dynamo looks at the gradients of tensors that are no leaves, and makes autograd.Function.
     pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated"),

@@ -17,7 +17,7 @@ from torch_backend_runs import backend
 from tvm_tile.torch import GraphReport
 
 pytestmark = [
-    pytest.mark.bank(8),
+    pytest.mark.bank(16),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
     pytest.mark.filterwarnings(
         # Dynamo looks at the gradients of tensors that are no leaves, and makes autograd.Function.

@@ -16,7 +16,7 @@ from torch_backend_runs import backend
 from tvm_tile.torch import GraphKind, GraphReport
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 

@@ -23,7 +23,7 @@ from tvm_tile.frontend import import_model
 from tvm_tile.frontend.loops import COUNTED
 
 pytestmark = [
-    pytest.mark.bank(6),
+    pytest.mark.bank(12),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
     pytest.mark.filterwarnings("ignore"),
 ]

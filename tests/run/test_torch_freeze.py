@@ -19,7 +19,7 @@ from tvm_tile.torch.backend import compiled
 from tvm_tile.torch.options import BackendOptions
 
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 

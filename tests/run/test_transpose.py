@@ -23,7 +23,7 @@ from tvm_tile.schedule.rule import Scheduled, Task
 from tvm_tile.schedule.s_tir.transpose import read_outputs, schedule_transpose, write_transpose
 from tvm_tile.tile.moves.transpose import construct_transpose
 
-pytestmark = pytest.mark.bank(3)
+pytestmark = pytest.mark.bank(6)
 
 GPU = tvm.cuda(0).exist
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")]

@@ -17,7 +17,7 @@ from pages import LESSONS, ROOT, printed_by, without_clock, without_numbers
 
 from tvm_tile.device.detect import read_gpu
 
-pytestmark = pytest.mark.bank(2)
+pytestmark = pytest.mark.bank(4)
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)

@@ -22,7 +22,7 @@ EMULATED = find_device("emulated")
 LIMIT = 1e-4
 CHOICES = 2  # of each rule
 pytestmark = [
-    pytest.mark.bank(2),
+    pytest.mark.bank(4),
     pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl"),
 ]
 
