@@ -1,13 +1,10 @@
-"""Count the package's lines of code: those that are more than docstring, comment and blank.
-
-Usage: python -m tools.code_lines [COMMIT]     (beside those of a commit, where one is named)
-"""
+"""Count the package's lines of code: those that are more than docstring, comment and blank."""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
-import sys
 import tempfile
 import tokenize
 from dataclasses import dataclass
@@ -86,10 +83,13 @@ def of_commit(commit: str) -> dict[str, Count]:
         return by_folder(Path(folder))
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commit", nargs="?", help="show the lines of this commit, too")
+    commit = parser.parse_args().commit
     now = by_folder(ROOT)
-    before = of_commit(arguments[0]) if arguments else now
+    before = of_commit(commit) if commit else now
     print(f"{'folder':24} {'code':>7} {'before':>7} {'change':>8} {'docstring a function':>22}")
     for folder in sorted(now | before):
         own, former = now.get(folder, Count()), before.get(folder, Count())
@@ -99,4 +99,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

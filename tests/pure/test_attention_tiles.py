@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_chain import behind, scores
+from test_chain_tiles import behind, scores
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.device import MemoryLevel
