@@ -19,7 +19,7 @@ from tvm_tile.frontend.relay.call import Converter
 from tvm_tile.frontend.relay.environment import Closure, Scope, Value, flattened
 from tvm_tile.frontend.relay.evaluate import Evaluator
 from tvm_tile.frontend.relay.loops import write_loop
-from tvm_tile.frontend.relay.operators import CONVERTERS, fold
+from tvm_tile.frontend.relay.operators import CONVERTERS, folded
 from tvm_tile.frontend.relay.walk import operators_within
 from tvm_tile.graph.user_names import named
 
@@ -58,7 +58,7 @@ def convert(
     _require_known(operators_within(program), CONVERTERS)
     arguments, inputs = _bound(main, params, sizes)
     builder = relax.BlockBuilder()
-    evaluator = Evaluator(program.functions, CONVERTERS, fold, builder, write_loop)
+    evaluator = Evaluator(program.functions, CONVERTERS, folded, builder, write_loop)
     with builder.function("main", [variable for _, variable in inputs]):
         result = evaluator.call(Closure(main, Scope()), arguments)
         builder.emit_func_output(_output(builder, result))

@@ -30,9 +30,9 @@ from tvm_tile.frontend.relay.operators import (
     transposed,
     vision,
 )
-from tvm_tile.frontend.relay.operators.folding import fold
+from tvm_tile.frontend.relay.operators.folding import folded
 
-__all__ = ["CONVERTERS", "fold"]
+__all__ = ["CONVERTERS", "folded"]
 
 _FAMILIES = (
     activations,
