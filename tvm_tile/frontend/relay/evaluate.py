@@ -19,7 +19,7 @@ from tvm.ir import GenericConst
 from tvm_tile.errors import ModelError, TileError, UnsupportedOperatorError
 from tvm_tile.frontend.loops import fields_of
 from tvm_tile.frontend.relay import program as relay
-from tvm_tile.frontend.relay.call import Converter, OperatorCall
+from tvm_tile.frontend.relay.call import Converter, OperatorCall, converted
 from tvm_tile.frontend.relay.environment import (
     Again,
     Closure,
@@ -263,7 +263,7 @@ class Evaluator:
         call = OperatorCall(name, arguments, expr.attributes, self.builder)
         where = f" at {expr.place}" if expr.place else ""
         try:
-            made = self.fold(call, _emitted(self.builder, self.converters[name](call)))
+            made = self.fold(call, _emitted(self.builder, converted(self.converters[name], call)))
         except TileError:
             raise
         except Exception as error:  # converters, and TVM's own functions, raise whatever comes up
