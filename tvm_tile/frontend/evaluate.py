@@ -17,45 +17,20 @@ Evaluate = Callable[..., np.ndarray]
 
 _SPLIT = tvm.ir.Op.get("relax.split")
 _RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
-_UNARY: dict[str, Evaluate] = {
-    "negative": np.negative,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp,
-    "abs": np.abs,
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "logical_not": np.logical_not,
-    "bitwise_not": np.bitwise_not,
-}
-_BINARY: dict[str, Evaluate] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "mod": np.fmod,
-    "floor_mod": np.mod,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "left_shift": np.left_shift,
-    "right_shift": np.right_shift,
+_SAME = (  # as NumPy's of this name
+    *("negative", "sqrt", "exp", "abs", "sign", "floor", "ceil", "trunc", "add", "subtract"),
+    *("multiply", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater"),
+    *("greater_equal", "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+)
+_ELEMENTWISE: dict[str, Evaluate] = {
+    **{f"relax.{name}": getattr(np, name) for name in _SAME},
+    "relax.rsqrt": lambda x: 1 / np.sqrt(x),
+    "relax.mod": np.fmod,
+    "relax.floor_mod": np.mod,
 }
 PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
 """TVM's modes of ``take``, and NumPy's."""
-_ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
 _TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
 _REDUCTIONS: dict[str, Evaluate] = {
