@@ -12,8 +12,8 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError, UnsupportedOperatorError
-from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.open_inputs import require_names
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter
 from tvm_tile.frontend.relay.environment import Closure, Scope, Value, flattened
@@ -120,13 +120,7 @@ def _require_agreement(
     error alone. What has no value is an input; behind a weight it may be a weight itself, though.
     """
     names = [parameter.name for parameter in main.parameters]
-    unknown = sorted(set(sizes) - set(names))
-    if unknown:
-        raise ModelError(
-            f"inputs= may name the parameters of @main: {', '.join(names)}",
-            f"it names {', '.join(unknown)}",
-            did_you_mean(unknown[0], names, "correct the names"),
-        )
+    require_names(sizes, names)
     if not params:
         return
     extra = sorted(set(params) - set(names))
