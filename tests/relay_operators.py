@@ -9,9 +9,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from bench.cpu_build import run_on_cpu
-from tvm_tile.frontend.relay.call import OperatorCall
+from tvm_tile.frontend.relay.call import OperatorCall, converted
 from tvm_tile.frontend.relay.operators import CONVERTERS
-from tvm_tile.frontend.relay.operators.folding import fold
+from tvm_tile.frontend.relay.operators.folding import folded as values_of
 
 
 class Known:
@@ -45,7 +45,7 @@ def run(name: str, *arguments: Any, **attributes: Any) -> Any:
     builder = relax.BlockBuilder()
     with builder.function("main", parameters):
         with builder.dataflow():
-            result = CONVERTERS[name](OperatorCall(name, values, attributes, builder))
+            result = converted(CONVERTERS[name], OperatorCall(name, values, attributes, builder))
             fields = result if isinstance(result, tuple) else (result,)
             for field in fields:
                 assert isinstance(field, GenericConst | relax.Var)
@@ -65,10 +65,16 @@ def folded(name: str, *arguments: Any, **attributes: Any) -> Any:
         return relax.const(array, str(array.dtype))
 
     values = tuple(value_of(argument) for argument in arguments)
-    result = fold(OperatorCall(name, values, attributes, relax.BlockBuilder()))
-    if isinstance(result, tuple):
-        return tuple(field.value.numpy() for field in result)
-    return None if result is None else result.value.numpy()
+    builder = relax.BlockBuilder()
+    call = OperatorCall(name, values, attributes, builder)
+    with builder.function("main", []):
+        result = values_of(call, converted(CONVERTERS[name], call))
+        builder.emit_func_output(relax.const(0))
+    fields = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(field, GenericConst) for field in fields):
+        return None
+    arrays = tuple(field.value.numpy() for field in fields)
+    return arrays if isinstance(result, tuple) else arrays[0]
 
 
 def equal(found: Any, expected: Any, tolerance: float = 0.0) -> None:

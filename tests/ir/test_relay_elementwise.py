@@ -13,7 +13,7 @@ from relay_operators import Known, equal, run
 from tvm import relax
 
 from bench.cpu_build import run_on_cpu
-from tvm_tile.frontend.relay.call import OperatorCall
+from tvm_tile.frontend.relay.call import OperatorCall, converted
 from tvm_tile.frontend.relay.operators.elementwise import CONVERTERS
 
 pytestmark = pytest.mark.bank(6)
@@ -170,7 +170,7 @@ def test_one_value_compared_with_itself() -> None:
         variable = relax.Var("x", relax.TensorType((2,), "float32"))
         with builder.function("main", [variable]):
             call = OperatorCall(name, (variable, variable), {}, builder)
-            builder.emit_func_output(CONVERTERS[name](call))
+            builder.emit_func_output(converted(CONVERTERS[name], call))
         equal(run_on_cpu(builder.get(), [x])[0], getattr(np, name)(x, x))
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from relay_operators import Known, equal, folded, run
+from relay_operators import Known, equal, run
+from relay_operators import folded as folded_arrays
 from tvm import relax
 
 from tvm_tile.frontend.relay.call import OperatorCall
-from tvm_tile.frontend.relay.operators.folding import fold
+from tvm_tile.frontend.relay.operators.folding import folded
 
 _X = np.array([[7, -7, 2], [0, 5, -3]], "int32")
 _Y = np.array([2, -2, 3], "int32")
@@ -66,7 +67,7 @@ _REDUCTION = {"axis": (1,), "keepdims": False, "exclude": False}
 def test_folding_does_what_the_operator_does(
     name: str, arguments: tuple[Any, ...], attributes: dict[str, Any]
 ) -> None:
-    found = folded(name, *arguments, **attributes)
+    found = folded_arrays(name, *arguments, **attributes)
     assert found is not None
     of_shapes = name.startswith("dyn.") or name == "arange"
     given = [Known(a) for a in arguments] if of_shapes else list(arguments)
@@ -80,25 +81,22 @@ def test_folding_does_what_the_operator_does(
 @pytest.mark.parametrize(
     ("name", "arguments", "attributes"),
     [
-        ("exp", (np.float32(1),), {}),
+        ("erf", (np.float32(1),), {}),
         ("add", (np.zeros(2000, "int32"), np.int32(1)), {}),
         ("zeros", (), {"shape": (2000,), "dtype": "int32"}),
-        ("divide", (_X, np.int32(0)), {}),
-        ("add", (_X > 0, _X > 0), {}),
         ("cast", (np.array([300.0, np.nan], "float32"),), {"dtype": "int8"}),
-        ("cast", (_X,), {"dtype": "bfloat16"}),
         ("strided_slice", (_X,), {"begin": (1,), "end": (1,), "strides": (), "axes": None}),
     ],
 )
 def test_what_is_left_to_operators(
     name: str, arguments: tuple[Any, ...], attributes: dict[str, Any]
 ) -> None:
-    assert folded(name, *arguments, **attributes) is None
+    assert folded_arrays(name, *arguments, **attributes) is None
 
 
 def test_what_is_known_only_at_run_time() -> None:
     variable = relax.Var("x", relax.TensorType((3,), "int32"))
     known = relax.const(_Y, "int32")
     builder = relax.BlockBuilder()
-    assert fold(OperatorCall("add", (known, variable), {}, builder)) is None
-    assert fold(OperatorCall("concatenate", ((known, variable),), {"axis": 0}, builder)) is None
+    for arguments in ((known, variable), ((known, variable),)):
+        assert folded(OperatorCall("add", arguments, {}, builder), known) is known

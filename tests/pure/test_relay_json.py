@@ -198,7 +198,7 @@ def test_operators_without_attributes_have_their_defaults() -> None:
         ({"body": "x"}, "invalid literal"),
         ({"body": "9" * 5000}, "the number '999"),
         ({"body": "0"}, "NoneType stands where an expression should"),
-        ({"params": "0"}, "the parameters of a function is missing"),
+        ({"params": "0"}, "NoneType stands where a list should, each a variable"),
         ({"body": None}, "is not formed as nodes are"),
     ],
 )

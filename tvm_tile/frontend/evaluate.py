@@ -2,52 +2,87 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_tile.graph.codes import numpy_dtype
+
 Evaluate = Callable[..., np.ndarray]
 
+_SPLIT = tvm.ir.Op.get("relax.split")
 _RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
-_UNARY: dict[str, Evaluate] = {
-    "negative": np.negative,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp,
-    "abs": np.abs,
-    "logical_not": np.logical_not,
-    "bitwise_not": np.bitwise_not,
-}
-_BINARY: dict[str, Evaluate] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "mod": np.fmod,
-    "floor_mod": np.mod,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "left_shift": np.left_shift,
-    "right_shift": np.right_shift,
+_SAME = (  # as NumPy's of this name
+    *("negative", "sqrt", "exp", "abs", "sign", "floor", "ceil", "trunc", "add", "subtract"),
+    *("multiply", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater"),
+    *("greater_equal", "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+)
+_ELEMENTWISE: dict[str, Evaluate] = {
+    **{f"relax.{name}": getattr(np, name) for name in _SAME},
+    "relax.rsqrt": lambda x: 1 / np.sqrt(x),
+    "relax.mod": np.fmod,
+    "relax.floor_mod": np.mod,
 }
 PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
 """TVM's modes of ``take``, and NumPy's."""
-_ELEMENTWISE = {f"relax.{name}": f for name, f in (*_UNARY.items(), *_BINARY.items())}
 
 _TRIANGLES: dict[str, Evaluate] = {"relax.tril": np.tril, "relax.triu": np.triu}
+_REDUCTIONS: dict[str, Evaluate] = {
+    f"relax.{name}": getattr(np, name) for name in ("sum", "prod", "max", "min")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownValues:
+    """Values of what constants alone decide.
+
+    Attributes:
+        made: a variable -> the expression that it is bound to; ``None``, or itself, of parameters.
+        most: elements of a tensor above which it is not computed.
+        known: variable -> its value, as far as it was asked for.
+    """
+
+    made: Callable[[Any], Any]
+    most: float = math.inf
+    known: dict[Any, np.ndarray | None] = field(default_factory=dict)
+
+    def value(self, value: Any) -> np.ndarray | None:
+        """A tensor's elements; ``None`` where they are not known here."""
+        if isinstance(value, relax.Var):
+            if value not in self.known:
+                self.known[value] = None
+                self.known[value] = self.value(self.made(value))
+            return self.known[value]
+        if isinstance(value, tvm.ir.GenericConst):
+            return value.value.numpy() if hasattr(value.value, "numpy") else None
+        if isinstance(value, relax.TupleGetItem):
+            split = self.made(value.tuple_value)
+            is_split = isinstance(split, relax.Call) and split.op == _SPLIT
+            whole = self.value(split.args[0]) if is_split else None
+            return None if whole is None else part_of_split(split, whole, value.index)
+        return self.result(value, value.ty) if isinstance(value, relax.Call) else None
+
+    def result(self, call: relax.Call, ty: Any) -> np.ndarray | None:
+        """The elements of the result of a call, which is of a type; ``None`` if not known here."""
+        shape, name = static_shape(ty), getattr(call.op, "name", "")
+        if shape is None or not call.args or math.prod(shape) > self.most:
+            return None
+        dtype = str(ty.dtype)
+        if isinstance(call.args[0], relax.Tuple):
+            fields = [self.value(part) for part in call.args[0].fields]
+            parts = [part for part in fields if part is not None]
+            found = joined_parts(name, call, parts) if len(parts) == len(fields) else None
+        else:
+            found = evaluate(name, call, [self.value(arg) for arg in call.args], shape, dtype)
+        if found is None or found.shape != shape:
+            return None
+        return found.astype(numpy_dtype(dtype), copy=False)
 
 
 @np.errstate(all="ignore")  # NaN and infinities are meant
@@ -82,7 +117,7 @@ def evaluate(
     if first is None or not first.size:
         return None
     if name == "relax.astype":
-        return first.astype(np.dtype(dtype)) if _numpy_knows(dtype) else None
+        return _cast(first, dtype)
     elsewhere = moved(name, call, first, shape)
     if name in _TRIANGLES:
         return _TRIANGLES[name](first, int(call.args[1]))
@@ -96,8 +131,13 @@ def evaluate(
     if name == "relax.where":
         condition, yes, no = known
         return np.where(condition, yes, no)
-    if name == "relax.floor_divide":
-        return _quotient(*known)
+    if name in _REDUCTIONS:
+        return _reduced(_REDUCTIONS[name], call, first)
+    if name == "relax.sort" and first.dtype.kind in "iu":
+        ascending = np.sort(first, int(call.attrs.axis))
+        return np.flip(ascending, int(call.attrs.axis)) if call.attrs.descending else ascending
+    if name in ("relax.divide", "relax.floor_divide"):
+        return _quotient(known[0], known[1], name == "relax.floor_divide")
     if name == "relax.matmul" and all(operand.dtype.kind == "f" for operand in known):
         return np.matmul(*(operand.astype(np.float64) for operand in known))
     return _ELEMENTWISE[name](*known) if name in _ELEMENTWISE else None
@@ -114,6 +154,8 @@ def moved(
     if name == "relax.permute_dims":
         axes = call.attrs.axes
         return np.transpose(source, None if axes is None else [int(axis) for axis in axes])
+    if name == "relax.flip":
+        return np.flip(source, int(call.attrs.axis))
     if name == "relax.repeat":
         axis = call.attrs.axis
         return np.repeat(source, int(call.attrs.repeats), None if axis is None else int(axis))
@@ -142,9 +184,35 @@ def part_of_split(split: relax.Call, whole: np.ndarray, index: int) -> np.ndarra
     return np.array_split(whole, ends, int(split.attrs.axis))[int(index)]
 
 
-def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """Integers divided and rounded down; of others the last bit is not NumPy's."""
-    return np.floor_divide(a, b) if a.dtype.kind in "iu" and np.all(b != 0) else None
+def _quotient(a: np.ndarray, b: np.ndarray, rounds_down: bool) -> np.ndarray | None:
+    """Integers divided, and rounded down or towards zero; of others none is rounded down here, as
+    the last bit is not NumPy's."""
+    if a.dtype.kind not in "iu":
+        return None if rounds_down else np.divide(a, b)
+    if not np.all(b):
+        return None
+    return np.floor_divide(a if rounds_down else a - np.fmod(a, b), b)
+
+
+def _reduced(function: Evaluate, call: relax.Call, x: np.ndarray) -> np.ndarray | None:
+    """Integers reduced, in their own type; sums of others depend on the order."""
+    if x.dtype.kind not in "iu":
+        return None
+    axes = None if call.attrs.axis is None else tuple(int(axis) for axis in call.attrs.axis)
+    return np.asarray(function(x, axis=axes, keepdims=bool(call.attrs.keepdims))).astype(x.dtype)
+
+
+def _cast(array: np.ndarray, dtype: str) -> np.ndarray | None:
+    """An array in another type; ``None`` where NumPy has no such type, or C may make other numbers
+    of those that the type cannot hold."""
+    if not _numpy_knows(dtype):
+        return None
+    if array.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        whole = np.trunc(array.astype(np.float64))
+        if not np.all((whole >= limits.min) & (whole <= limits.max)):
+            return None
+    return array.astype(dtype)
 
 
 def _gathered(source: np.ndarray, numbers: np.ndarray, axis: int) -> np.ndarray | None:
@@ -168,7 +236,7 @@ def _slice(source: np.ndarray, *places: tuple[int, ...] | None) -> np.ndarray | 
 
 
 def _integers(values: Any) -> tuple[int, ...] | None:
-    """Constants of an operator's arguments, or of one that is a tuple."""
+    """KnownValues of an operator's arguments, or of one that is a tuple."""
     values = values.fields if isinstance(values, relax.Tuple) else values
     if isinstance(values, relax.Expr) or not all(isinstance(v, tvm.tirx.IntImm) for v in values):
         return None

@@ -7,16 +7,13 @@ It is read from its end to the codes, which may be constants or what a model rou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
-from tvm_tile.frontend.evaluate import broadcast_shape, evaluate, static_shape
-from tvm_tile.graph.codes import numpy_dtype
+from tvm_tile.frontend.evaluate import KnownValues, broadcast_shape, static_shape
 from tvm_tile.graph.eight_bits import FLOATS, INTEGERS, NOTHING, Span, dtype_for, span_of
 
 HALVES = ("float16", "bfloat16")
@@ -62,14 +59,12 @@ class Reader:
 
     Attributes:
         builder: where what is made of their parts goes.
-        made: a value -> the expression that it is bound to, or itself.
-        known: variable -> its value, as far as it was asked for.
+        constants: tells what values are bound to, and the values that constants alone decide.
         others: variables that are made of no codes, as far as they were asked for.
     """
 
     builder: relax.BlockBuilder
-    made: Callable[[Any], Any]
-    known: dict[Any, Any]
+    constants: KnownValues
     others: set[Any]
 
     def factor(self, value: Any) -> Factor | None:
@@ -84,7 +79,7 @@ class Reader:
     def _factor(self, value: Any) -> Factor | None:
         if static_shape(value.ty) is None:
             return None
-        dtype, call = dtype_of(value), self.made(value)
+        dtype, call = dtype_of(value), self.constants.made(value)
         if dtype in (*INTEGERS, *FLOATS):
             return Factor(value)
         if dtype == "int32" and (codes := self._codes(value)) is not None:
@@ -105,28 +100,9 @@ class Reader:
             return self._shifted(inner, call, dtype)
         return self._moved(inner, call)
 
-    def value(self, value: Any) -> np.ndarray | None:
-        """What constants alone decide; ``None`` of anything else."""
-        if isinstance(value, relax.Var) and value in self.known:
-            return self.known[value]
-        made = self.made(value)
-        if isinstance(made, tvm.ir.GenericConst):
-            return made.value.numpy() if hasattr(made.value, "numpy") else None
-        if not isinstance(made, relax.Call) or (shape := static_shape(made.ty)) is None:
-            return None
-        operands = [self.value(argument) for argument in made.args]
-        found = None
-        if operands:
-            dtype = str(made.ty.dtype)
-            found = evaluate(f"relax.{name_of(made)}", made, operands, shape, dtype)
-            found = None if found is None else found.astype(numpy_dtype(dtype))
-        if isinstance(value, relax.Var):
-            self.known[value] = found
-        return found
-
     def _codes(self, value: Any) -> Any | None:
         """Known integers in 8 bits each, if these hold them."""
-        known = self.value(value)
+        known = self.constants.value(value)
         if known is None or not known.size:
             return None
         dtype = dtype_for(Span(int(known.min()), int(known.max())))
@@ -140,7 +116,7 @@ class Reader:
             inner = self.factor(number)
             if inner is None or static_shape(number.ty) != static_shape(call.ty):
                 continue
-            known = self.value(scale)
+            known = self.constants.value(scale)
             if known is not None and not np.isfinite(known.astype(np.float32)).all():
                 return None
             own = self._parameter(scale, "float32")
@@ -181,14 +157,14 @@ class Reader:
 
     def _integers(self, value: Any) -> Span | None:
         """Where the elements lie of what is known to be integers; ``None`` of anything else."""
-        array = self.value(value)
+        array = self.constants.value(value)
         if array is not None:
             wide = array.astype(np.float64)
             is_whole = wide.size > 0 and np.array_equal(wide, np.round(wide))
             return Span(int(wide.min()), int(wide.max())) if is_whole else None
         if static_shape(value.ty) is None:
             return None
-        dtype, call = dtype_of(value), self.made(value)
+        dtype, call = dtype_of(value), self.constants.made(value)
         if "int" not in dtype:
             is_cast = isinstance(call, relax.Call) and name_of(call) in ("astype", *_MOVES)
             return self._integers(call.args[0]) if is_cast else None
@@ -198,7 +174,7 @@ class Reader:
     def _bounds(self, value: Any) -> tuple[float, float]:
         """Where the elements of a tensor lie, infinite where that is not known."""
         anywhere = (-math.inf, math.inf)
-        dtype, call = dtype_of(value), self.made(value)
+        dtype, call = dtype_of(value), self.constants.made(value)
         if dtype in INTEGERS:
             own = span_of(dtype)
             return own.low, own.high
@@ -210,7 +186,7 @@ class Reader:
         if name == "clip" and all(hasattr(bound, "value") for bound in call.args[1:]):
             return float(call.args[1].value), float(call.args[2].value)
         if name in ("minimum", "maximum"):
-            known = self.value(call.args[1])
+            known = self.constants.value(call.args[1])
             low, high = self._bounds(call.args[0])
             if known is None or not known.size:
                 return anywhere
@@ -224,7 +200,7 @@ class Reader:
 
     def _parameter(self, value: Any, dtype: str) -> Any:
         """A zero point or a scale, without dimensions if it is one number."""
-        array = self.value(value)
+        array = self.constants.value(value)
         if array is not None:
             array = array.astype(dtype)
             return relax.const(array.reshape(()) if array.size == 1 else array)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.frontend.evaluate import evaluate, static_shape
+from tvm_tile.frontend.evaluate import KnownValues, static_shape
 from tvm_tile.frontend.fold import folded
 from tvm_tile.tile.attention.band import find_banded
 
@@ -48,7 +45,7 @@ def fold_masks(mod: tvm.IRModule) -> tvm.IRModule:
 class _FoldMasks(relax.PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self._known: dict[Any, np.ndarray | None] = {}
+        self._constants = KnownValues(self.lookup_binding, _MOST_ELEMENTS)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         ty = call.ty
@@ -56,29 +53,7 @@ class _FoldMasks(relax.PyExprMutator):
         shape = static_shape(ty)
         if getattr(call.op, "name", "") not in _MASKS or shape is None or len(shape) < _MATRIX:
             return call
-        result = self._result(call, ty)
+        result = self._constants.result(call, ty)
         if result is None or find_banded(result) is None:
             return call
         return relax.const(np.ascontiguousarray(result), str(ty.dtype))
-
-    def _value(self, value: relax.Expr) -> np.ndarray | None:
-        """A constant, or what operators make of constants; ``None`` of anything else."""
-        if isinstance(value, tvm.ir.Constant):
-            held = value.value
-            return np.asarray(held if isinstance(held, int | float) else held.numpy())
-        if not isinstance(value, relax.Var):
-            return None
-        if value not in self._known:
-            made = self.lookup_binding(value)
-            is_call = isinstance(made, relax.Call)
-            self._known[value] = self._result(made, value.ty) if is_call else self._value(made)
-        return self._known[value]
-
-    def _result(self, call: relax.Call, ty: Any) -> np.ndarray | None:
-        shape, name = static_shape(ty), getattr(call.op, "name", "")
-        if shape is None or math.prod(shape) > _MOST_ELEMENTS:
-            return None
-        operands = [self._value(argument) for argument in call.args]
-        if not operands:
-            return None
-        return evaluate(name, call, operands, shape, str(ty.dtype))

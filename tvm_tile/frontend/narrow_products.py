@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from tvm_tile.frontend.evaluate import broadcast_shape, static_shape
+from tvm_tile.frontend.evaluate import KnownValues, broadcast_shape, static_shape
 from tvm_tile.frontend.factors import HALVES, Factor, Reader, dtype_of, name_of
 from tvm_tile.frontend.fold import folded
 from tvm_tile.graph.eight_bits import NOTHING, Span, dtype_for, span_of, sums_fit
@@ -75,7 +75,8 @@ class _Rewriter(relax.PyExprMutator):
         super().__init__(mod)
         self.is_changed = False
         self._matrix_dtypes = matrix_dtypes
-        self._reader = Reader(self.builder_, self._made, {}, set())
+        self._constants = KnownValues(self._made)
+        self._reader = Reader(self.builder_, self._constants, set())
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         ty = call.ty
@@ -125,7 +126,7 @@ class _Rewriter(relax.PyExprMutator):
 
     def _right(self, factor: Factor) -> Factor:
         """A right operand: constants less their zero points, if 8 bits hold the differences."""
-        codes, zero = self._reader.value(factor.codes), self._value_or_none(factor.zero)
+        codes, zero = self._constants.value(factor.codes), self._value_or_none(factor.zero)
         if codes is None or not factor.is_integer or (factor.zero is not None and zero is None):
             return self._left(self._without_zero(factor))
         values = codes.astype(np.int32) - (0 if zero is None else zero)
@@ -173,11 +174,11 @@ class _Rewriter(relax.PyExprMutator):
 
     def _span_of(self, factor: Factor) -> Span:
         """Where an operand's codes lie."""
-        known = self._reader.value(factor.codes)
+        known = self._constants.value(factor.codes)
         return span_of(dtype_of(factor.codes)) if known is None else _span(known)
 
     def _matmul(self, call: relax.Call, product: _Product) -> relax.Expr | None:
-        if self._reader.value(product.right.codes) is None:
+        if self._constants.value(product.right.codes) is None:
             product = replace(product, left=self._without_zero(product.left))
         left, right = product.left, product.right
         along = [_is_same_along(own, 1) for own in left.parameters]
@@ -209,7 +210,7 @@ class _Rewriter(relax.PyExprMutator):
             return None
         codes = left.codes
         if left.zero is not None and any(padding):
-            zero = self._reader.value(left.zero)
+            zero = self._constants.value(left.zero)
             if zero is None:
                 return None
             codes = self._emit(_bordered(codes, padding, str(attrs.data_layout), int(zero)))
@@ -258,7 +259,7 @@ class _Rewriter(relax.PyExprMutator):
         known: list[np.ndarray] = []
         others = []
         for scale in scales:
-            array = self._reader.value(scale)
+            array = self._constants.value(scale)
             if array is None:
                 others.append(scale)
                 continue
@@ -283,18 +284,18 @@ class _Rewriter(relax.PyExprMutator):
 
     def _sum(self, codes: Any, axes: Sequence[int]) -> Any:
         """Sums of codes along some axes, which are kept."""
-        values = self._reader.value(codes)
+        values = self._constants.value(codes)
         if values is not None:
             return relax.const(values.sum(tuple(axes), dtype=np.int32, keepdims=True))
         return self._emit(op.sum(self._emit(op.astype(codes, "int32")), list(axes), keepdims=True))
 
     def _value_or_none(self, value: Any | None) -> np.ndarray | None:
-        return None if value is None else self._reader.value(value)
+        return None if value is None else self._constants.value(value)
 
     def _emit(self, call: Any) -> Any:
         """A value as a variable, or as a constant if it is known."""
         var = self.builder_.emit(call)
-        known = self._reader.value(var)
+        known = self._constants.value(var)
         return var if known is None else relax.const(known)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -98,6 +98,21 @@ def _key(name: str, axis: int, extent: Open) -> Any:
     return extent.name or (name, axis)
 
 
+def require_names(given: Iterable[str], names: Sequence[str]) -> None:
+    """Check that what a user says of inputs is said of a model's own.
+
+    Raises:
+        ModelError: another name is given.
+    """
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ModelError(
+            f"inputs= may name the model's inputs: {', '.join(names)}",
+            f"it names {', '.join(unknown)}",
+            did_you_mean(unknown[0], names, "correct the name"),
+        )
+
+
 def check_range(name: str, extent: Open) -> None:
     """Refuse a range of an input of that name which is empty, or has no end.
 
@@ -157,14 +172,7 @@ def signatures(
 ) -> tuple[tuple[Signature, ...], tuple[Signature, ...]]:
     """Inputs and outputs of a model, with their open extents."""
     whole = at(top(inputs.symbols))
-    unknown = set(inputs.sizes) - {one.name for one in whole.inputs}
-    if unknown:
-        names = [one.name for one in whole.inputs]
-        raise ModelError(
-            f"inputs= may name the model's inputs: {', '.join(names)}",
-            f"it names {min(unknown)!r}",
-            did_you_mean(min(unknown), names, "correct the name"),
-        )
+    require_names(inputs.sizes, [one.name for one in whole.inputs])
     outputs = []
     for number, one in enumerate(whole.outputs):
         shapes = {point: at(point).outputs[number].shape for point in points}

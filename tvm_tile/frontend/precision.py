@@ -23,13 +23,9 @@ HALF_DTYPES = frozenset({"float16", "bfloat16"})
 _CONVOLUTION_ATTRS = ("strides", "padding", "dilation", "groups", "data_layout", "kernel_layout")
 _FORWARD = (*_CONVOLUTION_ATTRS, "out_layout")
 _TRANSPOSED = (*_FORWARD, "output_padding")
-_CONVOLUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "relax.nn.conv1d": ("conv1d", _FORWARD),
-    "relax.nn.conv2d": ("conv2d", _FORWARD),
-    "relax.nn.conv3d": ("conv3d", _FORWARD),
-    "relax.nn.conv1d_transpose": ("conv1d_transpose", _TRANSPOSED),
-    "relax.nn.conv2d_transpose": ("conv2d_transpose", _TRANSPOSED),
-    "relax.nn.conv3d_transpose": ("conv3d_transpose", _TRANSPOSED),
+_CONVOLUTIONS: dict[str, tuple[str, ...]] = {
+    **{f"relax.nn.conv{rank}d": _FORWARD for rank in (1, 2, 3)},
+    **{f"relax.nn.conv{rank}d_transpose": _TRANSPOSED for rank in (1, 2, 3)},
 }
 
 # Reductions, and functions whose half-precision forms are inexact or missing on some devices. Not
@@ -109,6 +105,7 @@ def _half_dtype(ty: Any) -> str | None:
 
 
 def _float32_convolution(name: str, call: relax.Call) -> relax.Call:
-    function, attrs = _CONVOLUTIONS[name]
-    settings = {attr: getattr(call.attrs, attr) for attr in attrs}
-    return getattr(relax.op.nn, function)(*call.args, **settings, out_dtype="float32")
+    settings = {attr: getattr(call.attrs, attr) for attr in _CONVOLUTIONS[name]}
+    return getattr(relax.op.nn, name.removeprefix("relax.nn."))(
+        *call.args, **settings, out_dtype="float32"
+    )

@@ -9,8 +9,8 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import ModelError
-from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.open_inputs import require_names
 
 _BOUNDS = "tir_var_lower_bound", "tir_var_upper_bound"
 """TVM's attributes of a function: variables' names -> the values that its callers keep to."""
@@ -57,14 +57,9 @@ def bind_sizes(mod: tvm.IRModule, sizes: Mapping[str, Sequence[int]]) -> tvm.IRM
     if not sizes:
         return mod
     inputs = {str(param.name): param for param in mod["main"].params}
+    require_names(sizes, list(inputs))
     values: dict[tvm.tirx.Var, int] = {}
     for name, size in sizes.items():
-        if name not in inputs:
-            raise ModelError(
-                f"inputs= may name the model's inputs: {', '.join(inputs)}",
-                f"it names {name!r}",
-                did_you_mean(name, inputs, "correct the name"),
-            )
         declared = inputs[name].ty.shape
         if declared is None or len(declared) != len(size):
             raise _contradiction(name, declared, size)

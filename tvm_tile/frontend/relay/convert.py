@@ -12,14 +12,14 @@ import tvm
 from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError, UnsupportedOperatorError
-from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.open_inputs import require_names
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter
 from tvm_tile.frontend.relay.environment import Closure, Scope, Value, flattened
 from tvm_tile.frontend.relay.evaluate import Evaluator
 from tvm_tile.frontend.relay.loops import write_loop
-from tvm_tile.frontend.relay.operators import CONVERTERS, fold
+from tvm_tile.frontend.relay.operators import CONVERTERS, folded
 from tvm_tile.frontend.relay.walk import operators_within
 from tvm_tile.graph.user_names import named
 
@@ -58,7 +58,7 @@ def convert(
     _require_known(operators_within(program), CONVERTERS)
     arguments, inputs = _bound(main, params, sizes)
     builder = relax.BlockBuilder()
-    evaluator = Evaluator(program.functions, CONVERTERS, fold, builder, write_loop)
+    evaluator = Evaluator(program.functions, CONVERTERS, folded, builder, write_loop)
     with builder.function("main", [variable for _, variable in inputs]):
         result = evaluator.call(Closure(main, Scope()), arguments)
         builder.emit_func_output(_output(builder, result))
@@ -120,13 +120,7 @@ def _require_agreement(
     error alone. What has no value is an input; behind a weight it may be a weight itself, though.
     """
     names = [parameter.name for parameter in main.parameters]
-    unknown = sorted(set(sizes) - set(names))
-    if unknown:
-        raise ModelError(
-            f"inputs= may name the parameters of @main: {', '.join(names)}",
-            f"it names {', '.join(unknown)}",
-            did_you_mean(unknown[0], names, "correct the names"),
-        )
+    require_names(sizes, names)
     if not params:
         return
     extra = sorted(set(params) - set(names))

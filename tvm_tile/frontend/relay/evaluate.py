@@ -19,7 +19,7 @@ from tvm.ir import GenericConst
 from tvm_tile.errors import ModelError, TileError, UnsupportedOperatorError
 from tvm_tile.frontend.loops import fields_of
 from tvm_tile.frontend.relay import program as relay
-from tvm_tile.frontend.relay.call import Converter, OperatorCall
+from tvm_tile.frontend.relay.call import Converter, OperatorCall, converted
 from tvm_tile.frontend.relay.environment import (
     Again,
     Closure,
@@ -32,7 +32,7 @@ from tvm_tile.frontend.relay.environment import (
 )
 from tvm_tile.graph.user_names import Names
 
-Fold = Callable[[OperatorCall], Value | None]
+Fold = Callable[[OperatorCall, Value], Value]
 Steps = Generator["EvaluationStep", Value, Value]
 _MOST_OPENED = 2000  # calls of one function within each other, of which the trips are known
 
@@ -89,7 +89,7 @@ class Evaluator:
     Attributes:
         functions: the program's own, by name.
         converters: by operator.
-        fold: the value of a call whose small arguments are known.
+        fold: of what a call made, its value where its small arguments are known.
         builder: where Relax goes.
         write_loop: writes a call of a function that calls itself.
         names: values -> the operators that they are of, and where these are.
@@ -263,10 +263,7 @@ class Evaluator:
         call = OperatorCall(name, arguments, expr.attributes, self.builder)
         where = f" at {expr.place}" if expr.place else ""
         try:
-            folded = self.fold(call)
-            if folded is not None:
-                return folded
-            made = _emitted(self.builder, self.converters[name](call))
+            made = self.fold(call, _emitted(self.builder, converted(self.converters[name], call)))
         except TileError:
             raise
         except Exception as error:  # converters, and TVM's own functions, raise whatever comes up

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from tvm_tile.frontend.relay.arrays import element_type
 from tvm_tile.frontend.relay.attributes import integer
@@ -49,7 +49,6 @@ from tvm_tile.frontend.relay.program import (
 )
 
 _TYPES = (TensorType, TupleType, OtherType)
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,35 +114,47 @@ def _pairs(node: JsonNode, values: Sequence[Any]) -> tuple[tuple[Any, Any], ...]
     return tuple(zip(values[::2], values[1::2], strict=True))
 
 
-def _checked(value: Any, kind: type[Made] | tuple[type[Made], ...], meaning: str) -> Made:
+_MEANINGS: Mapping[Any, str] = {
+    Expr: "an expression",
+    Pattern: "a pattern",
+    Local: "a variable",
+    Clause: "a clause",
+    Constructor: "a constructor",
+    object: "a type or an extent",
+}
+
+
+def _one(value: Any, kind: Any) -> Any:
+    """A value that must be of a kind."""
     if not isinstance(value, kind):
-        raise ValueError(f"{meaning} is missing or something else")
+        raise ValueError(f"{described(value)} stands where {_MEANINGS[kind]} should")
     return value
 
 
-def _expression(value: Any) -> Expr:
-    if not isinstance(value, Expr):
-        raise ValueError(f"{described(value)} stands where an expression should")
-    return value
+def _several(value: Any, kind: Any) -> tuple[Any, ...]:
+    """Values that must be of a kind."""
+    if not isinstance(value, tuple):
+        raise ValueError(f"{described(value)} stands where a list should, each {_MEANINGS[kind]}")
+    return tuple(_one(item, kind) for item in value)
 
 
-def _expressions(value: Any) -> tuple[Expr, ...]:
-    return tuple(_expression(item) for item in _checked(value, tuple, "a list of expressions"))
+def _of_parts(made: Callable[..., Any], **kinds: Any) -> _Rule:
+    """The rule of a class whose fields become what ``made`` takes, in order.
 
+    Args:
+        made: a class of nodes.
+        kinds: of each field the kind of its value; in a list if it has several.
+    """
 
-def _pattern(value: Any) -> Pattern:
-    if not isinstance(value, Pattern):
-        raise ValueError(f"{described(value)} stands where a pattern should")
-    return value
+    def make(graph: Graph, node: JsonNode, *values: Any) -> Any:
+        pairs = zip(values, kinds.values(), strict=True)
+        return made(*(_several(v, k[0]) if isinstance(k, list) else _one(v, k) for v, k in pairs))
 
-
-def _patterns(value: Any) -> tuple[Pattern, ...]:
-    return tuple(_pattern(item) for item in _checked(value, tuple, "a list of patterns"))
+    return _Rule(tuple(kinds), make)
 
 
 def _call(graph: Graph, node: JsonNode, callee: Any, arguments: Any, attrs: Any, span: Any) -> Expr:
-    target = _expression(callee)
-    operands = _expressions(arguments)
+    target, operands = _one(callee, Expr), _several(arguments, Expr)
     place = span if isinstance(span, str) else ""
     if isinstance(target, Constructor):
         if len(operands) != target.arity:
@@ -155,12 +166,7 @@ def _call(graph: Graph, node: JsonNode, callee: Any, arguments: Any, attrs: Any,
 
 
 def _function(graph: Graph, node: JsonNode, parameters: Any, body: Any, attrs: Any) -> Function:
-    variables = _checked(parameters, tuple, "the parameters of a function")
-    return Function(
-        tuple(_checked(variable, Local, "a parameter") for variable in variables),
-        _expression(body),
-        function_attributes(attrs),
-    )
+    return Function(_several(parameters, Local), _one(body, Expr), function_attributes(attrs))
 
 
 def _local(graph: Graph, node: JsonNode, identity: Any, annotation: Any, inferred: Any) -> Local:
@@ -172,7 +178,7 @@ def _local(graph: Graph, node: JsonNode, identity: Any, annotation: Any, inferre
 
 def _tensor_type(graph: Graph, node: JsonNode, shape: Any) -> TensorType:
     extents = []
-    for extent in _checked(shape, tuple, "a shape"):
+    for extent in _several(shape, object):
         # What is neither a number nor `?` is an expression of open extents.
         if isinstance(extent, float) or (isinstance(extent, int) and extent < 0):
             raise ValueError(f"the extent {extent}")
@@ -181,7 +187,7 @@ def _tensor_type(graph: Graph, node: JsonNode, shape: Any) -> TensorType:
 
 
 def _tuple_type(graph: Graph, node: JsonNode, fields: Any) -> Type:
-    inner = _checked(fields, tuple, "a list of types")
+    inner = _several(fields, object)
     if not all(isinstance(item, _TYPES) for item in inner):
         return OtherType("a tuple of unknown types")
     found = TupleType(inner)
@@ -190,17 +196,8 @@ def _tuple_type(graph: Graph, node: JsonNode, fields: Any) -> Type:
     return found
 
 
-def _let(graph: Graph, node: JsonNode, variable: Any, value: Any, body: Any) -> Let:
-    return Let(_checked(variable, Local, "a variable"), _expression(value), _expression(body))
-
-
-def _match(graph: Graph, node: JsonNode, value: Any, clauses: Any) -> Match:
-    items = _checked(clauses, tuple, "a list of clauses")
-    return Match(_expression(value), tuple(_checked(item, Clause, "a clause") for item in items))
-
-
 def _constructor(graph: Graph, node: JsonNode, inputs: Any) -> Constructor:
-    return Constructor(_named_by(graph, node), len(_checked(inputs, tuple, "a list of types")))
+    return Constructor(_named_by(graph, node), len(_several(inputs, object)))
 
 
 def _named_by(graph: Graph, node: JsonNode) -> str:
@@ -218,35 +215,20 @@ def _int(graph: Graph, node: JsonNode) -> int:
     return number != 0 if node.fields.get("dtype") in ("bool", "uint1") else number
 
 
-def _text(graph: Graph, node: JsonNode) -> str:
-    return node.text
-
-
-def _nothing(graph: Graph, node: JsonNode) -> None:
-    return None
-
-
-def _other_type(graph: Graph, node: JsonNode) -> OtherType:
-    return OtherType(node.type_key)
-
-
+_NOTHING = _Rule((), lambda graph, node: None)
+_OTHER_TYPES = ("FuncType", "TypeCall", "GlobalTypeVar", "TypeVar", "relay.RefType")
 _RULES: Mapping[str, _Rule] = {
     "IntImm": _Rule((), _int),
     "FloatImm": _Rule((), lambda graph, node: float(node.fields.get("value", ""))),
-    "runtime.String": _Rule((), _text),
-    "SourceName": _Rule((), _text),
+    "runtime.String": _Rule((), lambda graph, node: node.text),
+    "SourceName": _Rule((), lambda graph, node: node.text),
     "Span": _Rule(("source_name",), _place),
     "DictAttrs": _Rule(("__dict__",), lambda graph, node, pairs: pairs or ()),
-    "VirtualDevice": _Rule((), _nothing),
-    "tir.Any": _Rule((), _nothing),
+    **dict.fromkeys(("VirtualDevice", "tir.Any", "IncompleteType"), _NOTHING),
     "tir.StringImm": _Rule((), lambda graph, node: graph.string(node.fields.get("value", ""))),
     "relay.TensorType": _Rule(("shape",), _tensor_type),
     "TupleType": _Rule(("fields",), _tuple_type),
-    "IncompleteType": _Rule((), _nothing),
-    **{
-        name: _Rule((), _other_type)
-        for name in ("FuncType", "TypeCall", "GlobalTypeVar", "TypeVar", "relay.RefType")
-    },
+    **dict.fromkeys(_OTHER_TYPES, _Rule((), lambda graph, node: OtherType(node.type_key))),
     "relay.Id": _Rule((), _named_by),
     "relay.Var": _Rule(("vid", "type_annotation", "_checked_type_"), _local),
     "GlobalVar": _Rule((), lambda graph, node: Global(_named_by(graph, node))),
@@ -255,46 +237,25 @@ _RULES: Mapping[str, _Rule] = {
         (), lambda graph, node: Constant(graph.array(integer(node.fields.get("data", ""))))
     ),
     "relay.Call": _Rule(("op", "args", "attrs", "span"), _call),
-    "relay.Tuple": _Rule(("fields",), lambda graph, node, fields: Tuple(_expressions(fields))),
+    "relay.Tuple": _of_parts(Tuple, fields=[Expr]),
     "relay.TupleGetItem": _Rule(
         ("tuple_value",),
-        lambda graph, node, value: Item(_expression(value), integer(node.fields.get("index", ""))),
+        lambda graph, node, value: Item(_one(value, Expr), integer(node.fields.get("index", ""))),
     ),
     "relay.Function": _Rule(("params", "body", "attrs"), _function),
-    "relay.Let": _Rule(("var", "value", "body"), _let),
-    "relay.If": _Rule(
-        ("cond", "true_branch", "false_branch"),
-        lambda graph, node, *parts: If(*map(_expression, parts)),
-    ),
-    "relay.Match": _Rule(("data", "clauses"), _match),
-    "relay.Clause": _Rule(
-        ("lhs", "rhs"), lambda graph, node, lhs, rhs: Clause(_pattern(lhs), _expression(rhs))
-    ),
+    "relay.Let": _of_parts(Let, var=Local, value=Expr, body=Expr),
+    "relay.If": _of_parts(If, cond=Expr, true_branch=Expr, false_branch=Expr),
+    "relay.Match": _of_parts(Match, data=Expr, clauses=[Clause]),
+    "relay.Clause": _of_parts(Clause, lhs=Pattern, rhs=Expr),
     "relay.Constructor": _Rule(("inputs",), _constructor),
-    "relay.PatternWildcard": _Rule((), lambda graph, node: AnyPattern()),
-    "relay.PatternVar": _Rule(
-        ("var",),
-        lambda graph, node, variable: LocalPattern(_checked(variable, Local, "a variable")),
+    "relay.PatternWildcard": _of_parts(AnyPattern),
+    "relay.PatternVar": _of_parts(LocalPattern, var=Local),
+    "relay.PatternConstructor": _of_parts(
+        ConstructorPattern, constructor=Constructor, patterns=[Pattern]
     ),
-    "relay.PatternConstructor": _Rule(
-        ("constructor", "patterns"),
-        lambda graph, node, constructor, patterns: ConstructorPattern(
-            _checked(constructor, Constructor, "a constructor"), _patterns(patterns)
-        ),
-    ),
-    "relay.PatternTuple": _Rule(
-        ("patterns",), lambda graph, node, patterns: TuplePattern(_patterns(patterns))
-    ),
-    "relay.RefCreate": _Rule(
-        ("value",), lambda graph, node, value: NewReference(_expression(value))
-    ),
-    "relay.RefRead": _Rule(("ref",), lambda graph, node, cell: ReadReference(_expression(cell))),
-    "relay.RefWrite": _Rule(
-        ("ref", "value"),
-        lambda graph, node, cell, value: WriteReference(_expression(cell), _expression(value)),
-    ),
-    "IRModule": _Rule(
-        ("functions",),
-        lambda graph, node, functions: Module(entries(functions)),
-    ),
+    "relay.PatternTuple": _of_parts(TuplePattern, patterns=[Pattern]),
+    "relay.RefCreate": _of_parts(NewReference, value=Expr),
+    "relay.RefRead": _of_parts(ReadReference, ref=Expr),
+    "relay.RefWrite": _of_parts(WriteReference, ref=Expr, value=Expr),
+    "IRModule": _Rule(("functions",), lambda graph, node, functions: Module(entries(functions))),
 }

@@ -131,12 +131,10 @@ class _Module:
         self._values.type()
         if not tokens.accept("{"):
             return
-        while not tokens.accept("}"):
+        for _ in tokens.until("}"):
             start = tokens.start
             name = tokens.take(TokenKind.NAME, "a constructor")
             if name in self._constructors:
                 tokens.fail(f"the constructor {name} is defined twice", start)
             arity = len(self._values.types(")")) if tokens.accept("(") else 0
             self._constructors[name] = Constructor(name, arity)
-            if not tokens.at("}"):
-                tokens.expect(",")

@@ -87,9 +87,9 @@ class Expressions:
             "fn": self._function,
             "if": self._if,
             "match": self._match,
-            "ref": self._new_reference,
-            "ref_read": self._read_reference,
-            "ref_write": self._write_reference,
+            "ref": lambda: NewReference(*self._operands(1)),
+            "ref_read": lambda: ReadReference(*self._operands(1)),
+            "ref_write": lambda: WriteReference(*self._operands(2)),
             "True": self._truth,
             "False": self._truth,
             "meta": self._constant,
@@ -184,7 +184,7 @@ class Expressions:
         tokens = self._tokens
         arguments: list[Expr] = []
         attributes: dict[str, Attribute] = {}
-        while not tokens.accept(")"):
+        for _ in tokens.until(")"):
             if tokens.kind is TokenKind.NAME and tokens.names_a_value():
                 attributes = self._values.attributes()
                 if isinstance(callee, Operator):
@@ -194,8 +194,6 @@ class Expressions:
                 attributes = self._meta_attributes()
             else:
                 arguments.append(self._body())
-            if not tokens.at(")"):
-                tokens.expect(",")
         place = tokens.place(start)
         if isinstance(callee, Operator):
             complete = partial(completed, callee.name)
@@ -280,14 +278,12 @@ class Expressions:
         outer = self._scopes.mark()
         parameters: list[Local] = []
         attributes: dict[str, Attribute] = {}
-        while not tokens.accept(")"):
+        for _ in tokens.until(")"):
             if tokens.kind is TokenKind.NAME and tokens.names_a_value():
                 attributes = self._values.attributes(lenient_attribute)
             else:
                 parameters.append(self._variable())
                 self._scopes.bind(parameters[-1])
-            if not tokens.at(")"):
-                tokens.expect(",")
         if tokens.accept("->"):
             self._values.type()
         body = self._block()
@@ -311,14 +307,12 @@ class Expressions:
         value = self._atom()
         tokens.expect("{")
         clauses = []
-        while not tokens.accept("}"):
+        for _ in tokens.until("}"):
             outer = self._scopes.mark()
             pattern = self._pattern()
             tokens.expect("=>")
             clauses.append(Clause(pattern, self._body()))
             self._scopes.restore(outer)
-            if not tokens.at("}"):
-                tokens.expect(",")
         return Match(value, tuple(clauses))
 
     def _pattern(self) -> Pattern:
@@ -341,31 +335,15 @@ class Expressions:
         return ConstructorPattern(constructor, fields)
 
     def _patterns(self) -> tuple[Pattern, ...]:
-        patterns = []
-        while not self._tokens.accept(")"):
-            patterns.append(self._pattern())
-            if not self._tokens.at(")"):
-                self._tokens.expect(",")
-        return tuple(patterns)
+        return tuple([self._pattern() for _ in self._tokens.until(")")])
 
-    def _new_reference(self) -> NewReference:
-        return NewReference(*self._operands("ref", 1))
-
-    def _read_reference(self) -> ReadReference:
-        return ReadReference(*self._operands("ref_read", 1))
-
-    def _write_reference(self) -> WriteReference:
-        return WriteReference(*self._operands("ref_write", 2))
-
-    def _operands(self, keyword: str, count: int) -> list[Expr]:
-        tokens = self._tokens
-        tokens.expect(keyword)
+    def _operands(self, count: int) -> list[Expr]:
+        tokens, start = self._tokens, self._tokens.start
+        name = tokens.advance()
         tokens.expect("(")
-        operands = [self._body()]
-        for _ in range(count - 1):
-            tokens.expect(",")
-            operands.append(self._body())
-        tokens.expect(")")
+        operands = [self._body() for _ in tokens.until(")")]
+        if len(operands) != count:
+            tokens.fail(f"{name} takes {count} values", start)
         return operands
 
     def _checked(self, make: Callable[[Given], Made], given: Given, start: int) -> Made:

@@ -76,12 +76,7 @@ class Values:
 
     def types(self, closing: str) -> list[Type | None]:
         """Types, with commas, up to a bracket, which is passed."""
-        types = []
-        while not self._tokens.accept(closing):
-            types.append(self.type())
-            if not self._tokens.at(closing):
-                self._tokens.expect(",")
-        return types
+        return [self.type() for _ in self._tokens.until(closing)]
 
     def _function_type(self) -> None:
         if self._tokens.accept("["):
@@ -95,17 +90,13 @@ class Values:
         tokens = self._tokens
         tokens.expect("[")
         tokens.expect("(")
-        extents = []
-        while not tokens.accept(")"):
-            extents.append(self._extent())
-            if not tokens.at(")"):
-                tokens.expect(",")
+        extents = tuple(self._extent() for _ in tokens.until(")"))
         tokens.expect(",")
         start = tokens.start
         name = tokens.take(TokenKind.NAME, "an element type")
         tokens.expect("]")
         try:
-            return TensorType(tuple(extents), element_type(name))
+            return TensorType(extents, element_type(name))
         except ValueError as error:
             tokens.fail(str(error), start)
 
@@ -181,12 +172,7 @@ class Values:
         if tokens.at("meta"):
             return self._meta_value(of_objects)
         tokens.expect("[")
-        items = []
-        while not tokens.accept("]"):
-            items.append(self._value(of_objects))
-            if not tokens.at("]"):
-                tokens.expect(",")
-        return tuple(items)
+        return tuple([self._value(of_objects) for _ in tokens.until("]")])
 
     def _meta_value(self, of_objects: Callable[[Any], Attribute]) -> Attribute:
         start = self._tokens.start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from enum import Enum, auto
 from typing import NoReturn
 
@@ -95,6 +96,14 @@ class Tokens:
         if self.kind is not kind:
             self.fail(f"{meaning} is expected, and {self.described()} is there")
         return self.advance()
+
+    def until(self, closing: str) -> Iterator[None]:
+        """Come back for each of several things with commas between them, up to a bracket, which is
+        passed."""
+        while not self.accept(closing):
+            yield
+            if not self.at(closing):
+                self.expect(",")
 
     def names_a_value(self) -> bool:
         """Whether this is the name, or the number of a binding, in ``name=value``."""

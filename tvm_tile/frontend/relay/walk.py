@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from tvm_tile.frontend.relay import program as relay
 
 
 def children(expr: relay.Expr) -> tuple[relay.Expr, ...]:
-    """The expressions that an expression holds."""
-    match expr:
-        case relay.Call():
-            return (expr.callee, *expr.arguments)
-        case relay.Tuple():
-            return expr.fields
-        case relay.Item() | relay.NewReference():
-            return (expr.value,)
-        case relay.Function():
-            return (expr.body,)
-        case relay.Let():
-            return (expr.value, expr.body)
-        case relay.If():
-            return (expr.condition, expr.then, expr.otherwise)
-        case relay.Match():
-            return (expr.value, *(clause.body for clause in expr.clauses))
-        case relay.ReadReference():
-            return (expr.reference,)
-        case relay.WriteReference():
-            return (expr.reference, expr.value)
-    return ()
+    """The expressions that an expression holds, variables that it binds among them."""
+    if isinstance(expr, relay.Match):
+        return (expr.value, *(clause.body for clause in expr.clauses))
+    held = (getattr(expr, one.name) for one in fields(expr))
+    parts = (part for value in held for part in (value if isinstance(value, tuple) else (value,)))
+    return tuple(part for part in parts if isinstance(part, relay.Expr))
 
 
 def expressions(root: relay.Expr) -> Iterator[relay.Expr]:

@@ -7,9 +7,7 @@ from tvm_tile.frontend.relay.operators import (
     activations,
     convolutions,
     creation,
-    dynamic,
     elementwise,
-    fixed_point,
     images,
     indices,
     norms,
@@ -24,45 +22,22 @@ from tvm_tile.frontend.relay.operators import (
     resizing,
     scatters,
     shapes,
-    signal,
     slicing,
-    suppression,
-    transposed,
     vision,
 )
-from tvm_tile.frontend.relay.operators.folding import fold
+from tvm_tile.frontend.relay.operators.dynamic import dynamic
+from tvm_tile.frontend.relay.operators.folding import folded
 
-__all__ = ["CONVERTERS", "fold"]
+__all__ = ["CONVERTERS", "folded"]
 
 _FAMILIES = (
-    activations,
-    convolutions,
-    creation,
-    dynamic,
-    elementwise,
-    fixed_point,
-    images,
-    indices,
-    norms,
-    padding,
-    pools,
-    products,
-    quantised,
-    quantised_functions,
-    quantised_products,
-    reductions,
-    reshapes,
-    resizing,
-    scatters,
-    shapes,
-    signal,
-    slicing,
-    suppression,
-    transposed,
-    vision,
+    *(activations, convolutions, creation, elementwise, images, indices, norms, padding),
+    *(pools, products, quantised, quantised_functions, quantised_products, reductions, reshapes),
+    *(resizing, scatters, shapes, slicing, vision),
 )
 
-CONVERTERS: dict[str, Converter] = {
+_STATIC: dict[str, Converter] = {
     name: convert for family in _FAMILIES for name, convert in family.CONVERTERS.items()
 }
+CONVERTERS: dict[str, Converter] = _STATIC | dynamic(_STATIC)
 """By the operator's name; what is not here is refused."""

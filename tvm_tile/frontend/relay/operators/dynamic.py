@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
-from tvm_tile.frontend.relay.operators import indices, padding, reshapes, resizing, scatters, shapes
+from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value, converted
 
-_STATIC: dict[str, Converter] = {
-    **indices.CONVERTERS,
-    **padding.CONVERTERS,
-    **reshapes.CONVERTERS,
-    **resizing.CONVERTERS,
-    **scatters.CONVERTERS,
-    **shapes.CONVERTERS,
+# Attributes of the operators without ``dyn.`` -> which arguments have their values: numbers, lists.
+_NUMBERS: Mapping[str, Mapping[str, int]] = {
+    "expand_dims": {"axis": 1},
+    "nn.upsampling": {"scale_h": 1, "scale_w": 2},
+    "nn.upsampling3d": {"scale_d": 1, "scale_h": 2, "scale_w": 3},
+    "one_hot": {"depth": 3},
+}
+_LISTS: Mapping[str, Mapping[str, int]] = {
+    "nn.pad": {"pad_width": 1},
+    "sparse_to_dense": {"output_shape": 1},
+    "squeeze": {"axis": 1},
+    "tile": {"reps": 1},
 }
 
 
-def _number(array: np.ndarray) -> Any:
-    return array.item()
+def dynamic(static: Mapping[str, Converter]) -> dict[str, Converter]:
+    """Converters of operators that read the values of arguments as attributes.
+
+    Args:
+        static: the converters of those that have attributes.
+    """
+    return {f"dyn.{name}": partial(_convert, name, static[name]) for name in (*_NUMBERS, *_LISTS)}
 
 
-def _numbers(array: np.ndarray) -> Any:
-    return tuple(array.ravel().tolist())
-
-
-def _pairs(array: np.ndarray) -> Any:
-    return tuple(map(tuple, array.reshape(-1, 2).tolist()))
-
-
-Attributes = dict[str, tuple[int, Callable[[np.ndarray], Any]]]
-"""Attribute of the operator without ``dyn.`` -> which argument has its value, and read how."""
-
-_ATTRIBUTES: dict[str, Attributes] = {
-    "expand_dims": {"axis": (1, _number)},
-    "nn.pad": {"pad_width": (1, _pairs)},
-    "nn.upsampling": {"scale_h": (1, _number), "scale_w": (2, _number)},
-    "nn.upsampling3d": {
-        "scale_d": (1, _number),
-        "scale_h": (2, _number),
-        "scale_w": (3, _number),
-    },
-    "one_hot": {"depth": (3, _number)},
-    "sparse_to_dense": {"output_shape": (1, _numbers)},
-    "squeeze": {"axis": (1, _numbers)},
-    "tile": {"reps": (1, _numbers)},
-}
-
-
-def _convert(name: str, call: OperatorCall) -> Value:
-    """The operator without ``dyn.``, with the values of arguments as attributes."""
+def _convert(name: str, static: Converter, call: OperatorCall, *_: Value) -> Value:
     attributes = dict(call.attributes)
-    moved = _ATTRIBUTES[name]
-    for attribute, (position, read) in moved.items():
-        attributes[attribute] = read(call.parameter(position, f"the argument {attribute}"))
-    taken = {position for position, _ in moved.values()}
-    rest = tuple(v for number, v in enumerate(call.arguments) if number not in taken)
-    return _STATIC[name](replace(call, name=name, arguments=rest, attributes=attributes))
-
-
-CONVERTERS: dict[str, Converter] = {f"dyn.{name}": partial(_convert, name) for name in _ATTRIBUTES}
+    moved = _NUMBERS.get(name) or _LISTS[name]
+    for attribute, position in moved.items():
+        array = call.parameter(position, f"the argument {attribute}")
+        attributes[attribute] = array.item() if name in _NUMBERS else np.atleast_1d(array).tolist()
+    rest = tuple(v for n, v in enumerate(call.arguments) if n not in moved.values())
+    return converted(static, replace(call, name=name, arguments=rest, attributes=attributes))

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 from tvm.relax import op
 
+from tvm_tile.frontend.ops.values import along, constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.shapes import stacked
-from tvm_tile.frontend.relay.values import (
-    along,
-    cast,
-    constant,
-    counted_axis,
-    dtype_of,
-    filled,
-    is_float,
-    is_integer,
-    permuted,
-    reshaped,
-    shape_of,
-)
+from tvm_tile.frontend.relay.values import is_float, is_integer, require_numbers, require_one_type
 from tvm_tile.loops.gather import broadcast_element, clamped, counted_from_end
 
 # What indices outside of an extent mean; "fast" leaves it open.
@@ -32,35 +22,30 @@ _MODES = {"clip": "clip", "fast": "clip", "wrap": "wrap"}
 
 def numbers(call: OperatorCall, indices: Value) -> Value:
     """Indices as int64."""
-    if dtype_of(indices) == "bool":
-        raise NotImplementedError("indices of bool")
-    return cast(call, indices, "int64")
+    require_numbers(indices)
+    return call.cast(indices, "int64")
 
 
-def _take(call: OperatorCall) -> Value:
-    x, indices = call.arguments
-    attributes = call.attributes
-    if attributes["mode"] not in _MODES:
-        raise ValueError(f"mode {attributes['mode']!r}")
-    mode, axis = _MODES[attributes["mode"]], attributes["axis"]
+def _take(call: OperatorCall, x: Value, indices: Value, *, mode: str, axis: int | None) -> Value:
+    if mode not in _MODES:
+        raise ValueError(f"mode {mode!r}")
     if axis is None:
-        x, axis = reshaped(call, x, (math.prod(shape_of(x)),)), 0
+        x, axis = call.reshaped(x, (math.prod(shape_of(x)),)), 0
     shape, places = shape_of(x), shape_of(indices)
-    axis = counted_axis(int(axis), len(shape))
-    batches = int(attributes.get("batch_dims") or 0)
+    axis, batches = counted_axis(axis, len(shape)), call.attributes.get("batch_dims") or 0
     batches += len(places) if batches < 0 else 0
     if not 0 <= batches <= min(axis, len(places)) or shape[:batches] != places[:batches]:
         raise ValueError(f"{batches} batch axes of {list(shape)} and {list(places)}")
     whole = (*shape[:axis], *places[batches:], *shape[axis + 1 :])
     if 0 in whole:
-        return filled(call, whole, 0, dtype_of(x))
+        return call.filled(whole, 0, dtype_of(x))
     if not shape[axis]:
         raise ValueError("an element of none")
     indices = numbers(call, indices)
     if batches:
-        return _taken_of_batches(call, x, indices, axis, batches, mode)
-    found = op.take(x, reshaped(call, indices, (math.prod(places),)), axis, mode)
-    return reshaped(call, call.emit(found), whole)
+        return _taken_of_batches(call, x, indices, axis, batches, _MODES[mode])
+    found = op.take(x, call.reshaped(indices, (math.prod(places),)), axis, _MODES[mode])
+    return call.reshaped(call.emit(found), whole)
 
 
 def _taken_of_batches(
@@ -86,14 +71,10 @@ def _taken_of_batches(
     return call.compute(loops, x, indices, name="take")
 
 
-def _gather(call: OperatorCall) -> Value:
+def _gather(call: OperatorCall, x: Value, indices: Value, *, axis: int) -> Value:
     """Along an axis the element that an index names, at each index's other places."""
-    x, indices = call.arguments
-    shape, places = shape_of(x), shape_of(indices)
-    axis = counted_axis(int(call.attributes["axis"]), len(shape))
-    require_within(shape, places, axis)
-    if 0 in places:
-        return filled(call, places, 0, dtype_of(x))
+    axis = counted_axis(axis, len(shape_of(x)))
+    require_within(shape_of(x), shape_of(indices), axis)
     return call.emit(op.gather_elements(x, numbers(call, indices), axis))
 
 
@@ -115,34 +96,29 @@ def index_last(call: OperatorCall, indices: Value) -> Value:
     rank = len(shape_of(indices))
     if not rank:
         raise ValueError("indices without dimensions")
-    return permuted(call, numbers(call, indices), [*range(1, rank), 0])
+    return call.permuted(numbers(call, indices), [*range(1, rank), 0])
 
 
-def _gather_nd(call: OperatorCall) -> Value:
-    x, indices = call.arguments
-    shape, (count, *places) = shape_of(x), shape_of(indices)
-    batches = int(call.attributes.get("batch_dims") or 0)
+def _gather_nd(
+    call: OperatorCall, x: Value, indices: Value, *, batch_dims: int | None = 0
+) -> Value:
+    shape, (count, *places), batches = shape_of(x), shape_of(indices), batch_dims or 0
     if batches > len(places) or batches + count > len(shape):
         raise ValueError(f"indices of {[count, *places]} for a tensor of {list(shape)}")
     if shape[:batches] != tuple(places[:batches]):
         raise ValueError(f"{batches} batch axes of {list(shape)} and {places}")
-    whole = (*places, *shape[batches + count :])
-    if 0 in whole:
-        return filled(call, whole, 0, dtype_of(x))
     return call.emit(op.gather_nd(x, index_last(call, indices), batches))
 
 
-def _adv_index(call: OperatorCall) -> Value:
+def _adv_index(call: OperatorCall, values: Sequence[Value]) -> Value:
     """Elements at places of the first axes, which are broadcast to one shape."""
-    ((x, *indices),) = call.arguments
+    x, *indices = values
     shape = shape_of(x)
     if not 0 < len(indices) <= len(shape):
         raise ValueError(f"{len(indices)} indices of a tensor of {list(shape)}")
     places = np.broadcast_shapes(*(shape_of(index) for index in indices))
     whole = (*places, *shape[len(indices) :])
-    if 0 in whole:
-        return filled(call, whole, 0, dtype_of(x))
-    if 0 in shape[: len(indices)]:
+    if 0 in shape[: len(indices)] and 0 not in whole:
         raise ValueError("an element of none")
 
     def loops(data: te.Tensor, *tables: te.Tensor) -> te.Tensor:
@@ -160,47 +136,32 @@ def _adv_index(call: OperatorCall) -> Value:
     return call.compute(loops, x, *tables, name="adv_index")
 
 
-def _one_hot(call: OperatorCall) -> Value:
+def _one_hot(call: OperatorCall, indices: Value, *values: Value, depth: int, axis: int) -> Value:
     """One value where an index is, another one elsewhere; indices outside are nowhere."""
-    indices, on, off = call.arguments
-    attributes = call.attributes
-    depth, shape = int(attributes["depth"]), shape_of(indices)
-    axis = counted_axis(int(attributes["axis"]), len(shape) + 1)
-    dtype = str(attributes.get("dtype") or dtype_of(on))
-    wide = reshaped(call, numbers(call, indices), (*shape[:axis], 1, *shape[axis:]))
-    whole = (*shape[:axis], depth, *shape[axis:])
-    if 0 in whole:
-        return filled(call, whole, 0, dtype)
-    steps = reshaped_constant(np.arange(depth), axis, len(whole), "int64")
-    is_on = call.emit(op.equal(wide, steps))
-    values = [cast(call, reshaped(call, value, ()), dtype) for value in (on, off)]
-    return call.emit(op.where(is_on, *values))
+    shape, (on, off) = shape_of(indices), values
+    dtype = str(call.attributes.get("dtype") or dtype_of(on))
+    axis = counted_axis(axis, len(shape) + 1)
+    wide = call.reshaped(numbers(call, indices), (*shape[:axis], 1, *shape[axis:]))
+    steps = along(constant(np.arange(depth), "int64"), axis, len(shape) + 1)
+    pair = (call.cast(call.reshaped(value, ()), dtype) for value in (on, off))
+    return call.emit(op.where(op.equal(wide, steps), *pair))
 
 
-def reshaped_constant(vector: np.ndarray, axis: int, rank: int, dtype: str) -> Value:
-    """A constant vector that lies along an axis."""
-    return constant(vector.reshape([-1 if i == axis else 1 for i in range(rank)]), dtype)
-
-
-def _sequence_mask(call: OperatorCall) -> Value:
+def _sequence_mask(
+    call: OperatorCall, x: Value, lengths: Value, *, axis: int, mask_value: float
+) -> Value:
     """Keep as many steps of each sample as it has; the others become one value."""
-    x, lengths = call.arguments
-    shape, dtype = shape_of(x), dtype_of(x)
-    axis = int(call.attributes["axis"])
+    shape, dtype = shape_of(x), dtype_of(lengths)
     if axis not in (0, 1) or len(shape) < 2 or shape_of(lengths) != (shape[1 - axis],):
         raise ValueError(f"steps along axis {axis} of a tensor of {list(shape)}")
-    if 0 in shape:
-        return x
-    wide = dtype_of(lengths) if is_float(dtype_of(lengths)) else "int64"
-    steps = reshaped_constant(np.arange(shape[axis]), axis, len(shape), wide)
-    own = call.emit(along(cast(call, lengths, wide), 1 - axis, len(shape)))
-    masked = constant(float(call.attributes["mask_value"]), dtype)
-    return call.emit(op.where(call.emit(op.less(steps, own)), x, masked))
+    wide = dtype if is_float(dtype) else "int64"
+    steps = along(constant(np.arange(shape[axis]), wide), axis, len(shape))
+    own = along(call.cast(lengths, wide), 1 - axis, len(shape))
+    return call.emit(op.where(op.less(steps, own), x, constant(mask_value, dtype_of(x))))
 
 
-def _unravel_index(call: OperatorCall) -> Value:
+def _unravel_index(call: OperatorCall, indices: Value, _: Value) -> Value:
     """The numbers of elements as their places along each axis of a shape."""
-    indices = call.arguments[0]
     extents = call.parameter(1, "a shape").reshape(-1).tolist()
     dtype = dtype_of(indices)
     if not extents or not is_integer(dtype):
@@ -213,19 +174,15 @@ def _unravel_index(call: OperatorCall) -> Value:
     return stacked(call, found[::-1], 0)
 
 
-def _search_sorted(call: OperatorCall) -> Value:
+def _search_sorted(
+    call: OperatorCall, row: Value, values: Value, *, dtype: str, right: bool
+) -> Value:
     """How many elements of a sorted row come before each value."""
-    row, values = call.arguments
     rows, shape = shape_of(row), shape_of(values)
-    dtype, is_right = str(call.attributes["dtype"]), bool(call.attributes["right"])
     if not rows or (len(rows) > 1 and rows[:-1] != shape[:-1]):
         raise ValueError(f"values of {list(shape)} in rows of {list(rows)}")
-    if dtype_of(row) != dtype_of(values):
-        raise ValueError(f"values of {dtype_of(values)} in rows of {dtype_of(row)}")
-    if dtype_of(row) == "bool":
-        raise NotImplementedError("elements of bool")
-    if 0 in shape or not rows[-1]:
-        return filled(call, shape, 0, dtype)
+    require_one_type(row, values)
+    require_numbers(row)
 
     def loops(row: te.Tensor, values: te.Tensor) -> te.Tensor:
         place = te.reduce_axis((0, rows[-1]), "k")
@@ -233,11 +190,13 @@ def _search_sorted(call: OperatorCall) -> Value:
         def element(*at: Any) -> Any:
             other = row(*(at[:-1] if len(rows) > 1 else ()), place.var)
             own = values(*at)
-            is_before = other <= own if is_right else other < own
+            is_before = other <= own if right else other < own
             return te.sum(tirx.Cast(dtype, is_before), axis=place)
 
         return te.compute(shape, element, name="search_sorted")
 
+    if not rows[-1]:
+        return call.filled(shape, 0, dtype)
     return call.compute(loops, row, values, name="search_sorted")
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_tile.frontend.ops.values import shape_of
 from tvm_tile.frontend.relay.call import OperatorCall, Value
-from tvm_tile.frontend.relay.values import permuted, reshaped, shape_of
 
 _LAYOUT = re.compile(r"(?:[A-Z]|[1-9][0-9]*[a-z])+")
 _DIMENSION = re.compile(r"([0-9]*)([A-Za-z])")
@@ -71,7 +71,7 @@ def relayout(call: OperatorCall, value: Value, source: str, target: str) -> Valu
         raise ValueError(f"a tensor of {list(shape)} in layout {source}")
     together = [old.dimensions(axis) for axis in new.axes]
     whole = [math.prod(shape[i] for i in dimensions) for dimensions in together]
-    value = permuted(call, value, [i for dimensions in together for i in dimensions])
+    value = call.permuted(value, [i for dimensions in together for i in dimensions])
     apart = [new.dimensions(axis) for axis in new.axes]
     split = []
     for extent, dimensions in zip(whole, apart, strict=True):
@@ -79,8 +79,8 @@ def relayout(call: OperatorCall, value: Value, source: str, target: str) -> Valu
         if extent % math.prod(parts):
             raise ValueError(f"an axis of {extent} in parts of {math.prod(parts)}")
         split += [extent // math.prod(parts), *parts]
-    value = reshaped(call, value, split)
-    return permuted(call, value, np.argsort([i for d in apart for i in d]).tolist())
+    value = call.reshaped(value, split)
+    return call.permuted(value, np.argsort([i for d in apart for i in d]).tolist())
 
 
 def spatial_axes(layout: str) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
-from tvm.ir import GenericConst
 from tvm.relax import op
 
+from tvm_tile.frontend.ops.values import constant, dtype_of, shape_of
+from tvm_tile.frontend.ops.writer import known_value
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
-from tvm_tile.frontend.relay.values import constant, dtype_of, filled, reshaped, shape_of
 
 Widths = Sequence[tuple[int, int]]
 """Of each axis: how many elements come before, how many behind."""
@@ -33,61 +33,43 @@ def padded(call: OperatorCall, x: Value, widths: Sequence[tuple[int, int]], valu
         return x
     whole = [low + extent + high for extent, (low, high) in zip(shape, pads, strict=True)]
     if 0 in shape:
-        return filled(call, whole, value, dtype)
+        return call.filled(whole, value, dtype)
     if dtype == "bool":
-        flags = call.emit(op.astype(x, "int8"))
-        result = padded(call, flags, pads, float(bool(value)))
-        return call.emit(op.not_equal(result, constant(0, "int8")))
+        flags = padded(call, call.cast(x, "int8"), pads, float(bool(value)))
+        return call.cast(flags, "bool")
     if float(value) != value and value == value:
         raise NotImplementedError(f"padding with {value}")
     flat = [width for pair in pads for width in pair]
     return call.emit(op.nn.pad(x, flat, "constant", float(value)))
 
 
-def _widths(call: OperatorCall) -> Widths:
-    rank = len(shape_of(call.arguments[0]))
-    pairs = [(int(low), int(high)) for low, high in call.attributes["pad_width"]]
-    if len(pairs) != rank:
-        raise ValueError(f"{len(pairs)} widths for a tensor of {rank} dimensions")
-    return pairs
+def _pad(
+    call: OperatorCall, x: Value, value: Value = None, *, pad_width: Widths, pad_mode: str
+) -> Value:
+    """A padded tensor; before TVM 0.8 the number around it was an attribute."""
+    if pad_mode in ("edge", "reflect"):
+        return _mirrored(call, x, pad_width, _EDGE if pad_mode == "edge" else _REFLECT)
+    if pad_mode != "constant":
+        raise ValueError(f"mode {pad_mode!r}")
+    _require_width_of_each_axis(x, pad_width)
+    known = known_value(value)
+    if value is None or known is not None:
+        former = call.attributes.get("pad_value", 0.0)
+        return padded(call, x, pad_width, former if known is None else known.item())
+    own = padded(call, x, pad_width, 0)
+    inside = constant(np.pad(np.ones(shape_of(x), bool), pad_width), "bool")
+    return call.emit(op.where(inside, own, call.reshaped(value, ())))
 
 
-def _pad(call: OperatorCall) -> Value:
-    x, mode = call.arguments[0], call.attributes["pad_mode"]
-    if mode in ("edge", "reflect"):
-        return _mirrored(call, x, _widths(call), _EDGE if mode == "edge" else _REFLECT)
-    if mode != "constant":
-        raise ValueError(f"mode {mode!r}")
-    if len(call.arguments) == 1:  # before TVM 0.8 it was an attribute
-        return padded(call, x, _widths(call), call.attributes.get("pad_value", 0.0))
-    if not isinstance(call.arguments[1], GenericConst):
-        return _padded_with_input(call, x, _widths(call))
-    return padded(call, x, _widths(call), call.parameter(1, "a number to pad with").item())
+def _require_width_of_each_axis(x: Value, widths: Widths) -> None:
+    if len(widths) != len(shape_of(x)):
+        raise ValueError(f"{len(widths)} widths for a tensor of {len(shape_of(x))} dimensions")
 
 
-def _padded_with_input(call: OperatorCall, x: Value, widths: Widths) -> Value:
-    """A tensor with a number around it that is known at run time only.
-
-    Raises:
-        NotImplementedError: elements would be cut off.
-    """
-    shape, value = shape_of(x), reshaped(call, call.arguments[1], ())
-    if any(width < 0 for pair in widths for width in pair):
-        raise NotImplementedError("a negative number of elements to pad with")
-    whole = [low + extent + high for extent, (low, high) in zip(shape, widths, strict=True)]
-    if 0 in shape:
-        return call.emit(op.broadcast_to(value, whole))
-    inside = np.pad(np.ones(shape, bool), widths)
-    own = padded(call, x, widths, 0)
-    return call.emit(op.where(constant(inside, "bool"), own, value))
-
-
-def _mirror_pad(call: OperatorCall) -> Value:
-    mode = call.attributes["mode"]
+def _mirror_pad(call: OperatorCall, x: Value, *, pad_width: Widths, mode: str) -> Value:
     if mode not in ("SYMMETRIC", "REFLECT"):
         raise ValueError(f"mode {mode!r}")
-    mirror = _REFLECT if mode == "REFLECT" else _SYMMETRIC
-    return _mirrored(call, call.arguments[0], _widths(call), mirror)
+    return _mirrored(call, x, pad_width, _REFLECT if mode == "REFLECT" else _SYMMETRIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +111,11 @@ def _mirrored(call: OperatorCall, x: Value, widths: Widths, mirror: _Mirror) -> 
         ValueError: it has too few of them.
     """
     shape = shape_of(x)
+    _require_width_of_each_axis(x, widths)
     for extent, pair in zip(shape, widths, strict=True):
         if not all(0 <= width <= mirror.most(extent) for width in pair):
             raise ValueError(f"{pair} more elements along an axis of {extent}")
     whole = [low + extent + high for extent, (low, high) in zip(shape, widths, strict=True)]
-    if 0 in shape:
-        return filled(call, whole, 0, dtype_of(x))
 
     def loops(data: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -150,21 +131,18 @@ def _mirrored(call: OperatorCall, x: Value, widths: Widths, mirror: _Mirror) -> 
     return call.compute(loops, x, name="mirrored")
 
 
-def _dilate(call: OperatorCall) -> Value:
+def _dilate(
+    call: OperatorCall, x: Value, *, strides: Sequence[int], dilation_value: float = 0.0
+) -> Value:
     """A value between neighbours, so often that strides lead from one to the next."""
-    (x,) = call.arguments
-    shape, dtype = shape_of(x), dtype_of(x)
-    strides = [int(stride) for stride in call.attributes["strides"]]
-    value = float(call.attributes.get("dilation_value") or 0.0)
+    shape, dtype, value = shape_of(x), dtype_of(x), float(dilation_value or 0.0)
     if len(strides) != len(shape) or min(strides, default=1) < 1:
         raise ValueError(f"strides {strides} of a tensor of {list(shape)}")
     whole = [max(0, (extent - 1) * s + 1) for extent, s in zip(shape, strides, strict=True)]
-    if 0 in whole:
-        return filled(call, whole, 0, dtype)
 
     def loops(data: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
-            pairs = [(place, stride) for place, stride in zip(at, strides, strict=True)]
+            pairs = list(zip(at, strides, strict=True))
             own = [tirx.floordiv(place, stride) for place, stride in pairs]
             hits = [tirx.floormod(place, stride) == 0 for place, stride in pairs if stride > 1]
             if not hits:

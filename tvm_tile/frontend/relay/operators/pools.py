@@ -8,11 +8,12 @@ from functools import partial
 from tvm import topi
 
 from tvm_tile.frontend.ops import pooling
+from tvm_tile.frontend.ops.values import dtype_of, shape_of
 from tvm_tile.frontend.ops.windows import Windows
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.layouts import relayout, spatial_axes
-from tvm_tile.frontend.relay.operators.windows import numbers, paddings, require_room
-from tvm_tile.frontend.relay.values import dtype_of, is_float, shape_of
+from tvm_tile.frontend.relay.operators.windows import numbers, paddings
+from tvm_tile.frontend.relay.values import is_float, require_numbers
 
 _RANKS = (1, 2, 3)
 _PLANE = 2  # dimensions
@@ -24,8 +25,7 @@ def _channels_first(call: OperatorCall, x: Value) -> tuple[Value, str]:
     plain = "NC" + spatial_axes(layout)
     if len(plain) - 2 not in _RANKS:
         raise ValueError(f"a pool in layout {layout}")
-    if dtype_of(x) == "bool":
-        raise NotImplementedError("a pool of truth values")
+    require_numbers(x)
     return relayout(call, x, layout, plain), plain
 
 
@@ -44,19 +44,19 @@ def _windows(call: OperatorCall, extents: Sequence[int]) -> list[Windows]:
     sizes, strides = numbers(call, "pool_size", rank), numbers(call, "strides", rank)
     dilated = "dilation" in call.attributes
     dilation = numbers(call, "dilation", rank) if dilated else [1] * rank
-    padding = paddings(call, rank)
-    require_room(extents, padding, sizes, dilation)
-    found = []
+    padding, found = paddings(call, rank), []
     each = zip(extents, sizes, strides, padding, padding[rank:], dilation, strict=False)
     for extent, size, stride, before, after, apart in each:
         room = extent + before + after - (size - 1) * apart - 1
+        if room < 0:
+            raise ValueError(f"windows of {sizes} in {list(extents)} elements")
         count = 1 + (-(-room // stride) if is_ceil else room // stride)
         found.append(Windows(extent, size, stride, before, after, apart, count))
     return found
 
 
-def _max_pool(call: OperatorCall) -> Value:
-    data, plain = _channels_first(call, call.arguments[0])
+def _max_pool(call: OperatorCall, x: Value) -> Value:
+    data, plain = _channels_first(call, x)
     windows = _windows(call, shape_of(data)[2:])
     return _restored(call, pooling.largest(call.builder, data, windows), plain)
 
@@ -77,37 +77,23 @@ def average(call: OperatorCall, x: Value) -> Value:
     return _restored(call, made, plain)
 
 
-def _avg_pool(call: OperatorCall) -> Value:
-    return average(call, call.arguments[0])
-
-
-def _adaptive(kind: str, call: OperatorCall, sizes: Sequence[int] | None = None) -> Value:
-    data, plain = _channels_first(call, call.arguments[0])
+def _adaptive_pool(
+    kind: str, call: OperatorCall, x: Value, *, output_size: int | Sequence[int] | None = None
+) -> Value:
+    """A pool of parts of nearly equal length, or of all where it is global."""
+    is_global = "global" in call.name
+    if not output_size and not is_global:
+        return x
+    data, plain = _channels_first(call, x)
     rank = len(plain) - 2
-    if sizes is None:
-        given = call.attributes["output_size"]
-        sizes = [int(size) for size in (given if isinstance(given, tuple | list) else (given,))]
-    sizes = list(sizes) * rank if len(sizes) == 1 else list(sizes)
-    if len(sizes) != rank or min(sizes) < 1:
-        raise ValueError(f"output_size {sizes} for {rank} axes")
+    sizes = [1] * rank if is_global else numbers(call, "output_size", rank)
     if kind == "avg":
         _require_wide(dtype_of(data))
     made = pooling.adaptive(call.builder, data, sizes, takes_largest=kind == "max")
     return _restored(call, made, plain)
 
 
-def _adaptive_pool(kind: str, call: OperatorCall) -> Value:
-    if not call.attributes.get("output_size"):
-        return call.arguments[0]
-    return _adaptive(kind, call)
-
-
-def _global_pool(kind: str, call: OperatorCall) -> Value:
-    return _adaptive(kind, call, [1])
-
-
-def _gradient(kind: str, call: OperatorCall) -> Value:
-    gradient, x = call.arguments
+def _gradient(kind: str, call: OperatorCall, gradient: Value, x: Value) -> Value:
     data, plain = _channels_first(call, x)
     if not is_float(dtype_of(x)) or len(plain) != _PLANE + 2:
         raise NotImplementedError(f"the gradient of a pool of {dtype_of(x)} in layout {plain}")
@@ -128,13 +114,13 @@ def _gradient(kind: str, call: OperatorCall) -> Value:
 
 _KINDS = ("avg", "max")
 CONVERTERS: dict[str, Converter] = {
-    **{f"nn.avg_pool{rank}d": _avg_pool for rank in _RANKS},
+    **{f"nn.avg_pool{rank}d": average for rank in _RANKS},
     **{f"nn.max_pool{rank}d": _max_pool for rank in _RANKS},
     **{
         f"nn.adaptive_{kind}_pool{rank}d": partial(_adaptive_pool, kind)
         for kind in _KINDS
         for rank in _RANKS
     },
-    **{f"nn.global_{kind}_pool2d": partial(_global_pool, kind) for kind in _KINDS},
+    **{f"nn.global_{kind}_pool2d": partial(_adaptive_pool, kind) for kind in _KINDS},
     **{f"nn.{kind}_pool2d_grad": partial(_gradient, kind) for kind in _KINDS},
 }

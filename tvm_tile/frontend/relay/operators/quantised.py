@@ -6,26 +6,22 @@ Integers are scaled as Relay scales them: by a multiplier of 31 bits and a shift
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from tvm.relax import op
 
+from tvm_tile.frontend.ops.values import along, constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.elementwise import rounded_from_zero
-from tvm_tile.frontend.relay.values import (
-    along,
-    cast,
-    clipped,
-    constant,
-    counted_axis,
-    dtype_of,
-    is_float,
-    shape_of,
-)
+from tvm_tile.frontend.relay.operators.shapes import joined
+from tvm_tile.frontend.relay.values import require_floats
 
 _BITS = 31
+_ROUNDINGS = ("None", "UPWARD", "TONEAREST")
+_COMPUTED = ("None", "int64", "float32", "float64")
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 
 
@@ -96,15 +92,21 @@ class FixedPoint:
         return _BITS + np.maximum(-self.exponents, 0)
 
 
+def along_axis(call: OperatorCall, value: Value, axis: int, x: Value) -> Value:
+    """A scale or zero point in a shape that broadcasts with what it belongs to."""
+    shape, extents = shape_of(value), shape_of(x)
+    if math.prod(shape) == 1:
+        return call.reshaped(value, ())
+    own = counted_axis(axis, len(extents))
+    if len(shape) != 1 or shape[0] != extents[own]:
+        raise ValueError(f"{list(shape)} scales or zero points for an axis of {extents[own]}")
+    return call.emit(along(value, own, len(extents)))
+
+
 def _spread(call: OperatorCall, numbers: np.ndarray, dtype: str, x: Value, axis: int) -> Value:
     """Numbers known now, one for all elements or one for each place along an axis."""
-    if numbers.size == 1:
-        return constant(numbers.reshape(()), dtype)
-    shape = shape_of(x)
-    own = counted_axis(axis, len(shape))
-    if numbers.size != shape[own]:
-        raise ValueError(f"{numbers.size} scales or zero points for an axis of {shape[own]}")
-    return call.emit(along(constant(numbers.ravel(), dtype), own, len(shape)))
+    shape = () if numbers.size == 1 else (numbers.size,)
+    return along_axis(call, constant(numbers.reshape(shape), dtype), axis, x)
 
 
 def scaled_integers(
@@ -115,15 +117,13 @@ def scaled_integers(
     def line(numbers: np.ndarray) -> Value:
         return _spread(call, numbers, "int64", x, axis)
 
-    if by.left.any():
-        x = call.emit(op.left_shift(x, line(by.left)))
-    wide = call.emit(op.multiply(x, line(by.mantissas)))
+    moved = op.left_shift(x, line(by.left)) if by.left.any() else x
+    wide = call.emit(op.multiply(moved, line(by.mantissas)))
     half = np.left_shift(np.int64(1), by.right - 1)
     more = line(half)
     if to_nearest:
-        negative = op.less(wide, constant(0, "int64"))
-        more = call.emit(op.where(negative, line(half - 1), more))
-    return call.emit(op.right_shift(call.emit(op.add(wide, more)), line(by.right)))
+        more = op.where(op.less(wide, constant(0, "int64")), line(half - 1), more)
+    return call.emit(op.right_shift(op.add(wide, more), line(by.right)))
 
 
 def _require_integers(dtype: str) -> None:
@@ -134,7 +134,7 @@ def _require_integers(dtype: str) -> None:
 def narrowed(call: OperatorCall, x: Value, dtype: str) -> Value:
     """The nearest numbers of an integer type."""
     bounds = np.iinfo(dtype)
-    return cast(call, clipped(call, x, bounds.min, bounds.max), dtype)
+    return call.cast(call.clipped(x, bounds.min, bounds.max), dtype)
 
 
 def requantised(
@@ -161,14 +161,11 @@ def requantised(
         wide = scaled_integers(call, wide, FixedPoint.of(ratios), axis, to_nearest)
     elif (ratios != 1).any():
         product = call.emit(op.multiply(wide, _spread(call, ratios, compute, x, axis)))
-        wide = rounded_from_zero(call, product) if to_nearest else _rounded_up(call, product)
+        rounded_up = op.floor(op.add(product, constant(0.5, compute)))
+        wide = rounded_from_zero(call, product) if to_nearest else call.emit(rounded_up)
     if new.zeros.any():
         wide = call.emit(op.add(wide, constant(int(new.zeros[0]), compute)))
     return narrowed(call, wide, dtype) if compute == "int64" else _saturated(call, wide, dtype)
-
-
-def _rounded_up(call: OperatorCall, x: Value) -> Value:
-    return call.emit(op.floor(op.add(x, constant(0.5, dtype_of(x)))))
 
 
 def _saturated(call: OperatorCall, x: Value, dtype: str) -> Value:
@@ -177,128 +174,92 @@ def _saturated(call: OperatorCall, x: Value, dtype: str) -> Value:
     highest = np.array(bounds.max, real)
     if int(highest) > bounds.max:
         highest = np.nextafter(highest, np.array(0, real))
-    return cast(call, clipped(call, x, bounds.min, float(highest)), dtype)
+    return call.cast(call.clipped(x, bounds.min, float(highest)), dtype)
 
 
-def _requantize(call: OperatorCall) -> Value:
-    attributes = call.attributes
-    rounding, compute = (
-        str(attributes.get(name) or "None") for name in ("rounding", "compute_dtype")
-    )
-    compute = "int64" if compute == "None" else compute
-    if rounding not in ("None", "UPWARD", "TONEAREST") or compute not in (
-        *("int64", "float32", "float64"),
-    ):
+def _requantize(call: OperatorCall, x: Value, *_: Value, axis: int) -> Value:
+    old, new = quantised(call, 1, 2), quantised(call, 3, 4)
+    names = ("rounding", "compute_dtype", "out_dtype")
+    rounding, compute, out = (call.attributes.get(name) or "None" for name in names)
+    if rounding not in _ROUNDINGS or compute not in _COMPUTED:
         raise NotImplementedError(f"rounding {rounding} in {compute}")
-    return requantised(
-        call,
-        call.arguments[0],
-        quantised(call, 1, 2),
-        quantised(call, 3, 4),
-        str(attributes.get("out_dtype") or "int8"),
-        axis=int(attributes["axis"]),
-        to_nearest=rounding == "TONEAREST",
-        compute=compute,
-    )
+    compute, out = (kind.replace("None", own) for kind, own in ((compute, "int64"), (out, "int8")))
+    nearest = rounding == "TONEAREST"
+    return requantised(call, x, old, new, out, axis=axis, to_nearest=nearest, compute=compute)
 
 
-def along_axis(call: OperatorCall, value: Value, axis: int, x: Value) -> Value:
-    """A scale or zero point in a shape that broadcasts with what it belongs to."""
-    shape, extents = shape_of(value), shape_of(x)
-    if math.prod(shape) == 1:
-        return call.emit(op.reshape(value, ())) if shape else value
-    own = counted_axis(axis, len(extents))
-    if len(shape) != 1 or shape[0] != extents[own]:
-        raise ValueError(f"{list(shape)} scales or zero points for an axis of {extents[own]}")
-    return call.emit(along(value, own, len(extents)))
-
-
-def _quantize(call: OperatorCall) -> Value:
+def _quantize(
+    call: OperatorCall, x: Value, scale: Value, zero: Value, *, axis: int, out_dtype: str
+) -> Value:
     """Halves go away from zero, before the zero point is added; up to TVM 0.7 they went after."""
-    x, scale, zero = call.arguments
-    axis, dtype = int(call.attributes["axis"]), str(call.attributes["out_dtype"])
-    _require_integers(dtype)
-    if not is_float(dtype_of(x)):
-        raise NotImplementedError(f"quantisation of {dtype_of(x)}")
-    x = cast(call, x, dtype_of(scale))
+    _require_integers(out_dtype)
+    require_floats(x)
+    x = call.cast(x, dtype_of(scale))
     scaled = call.emit(op.divide(x, along_axis(call, scale, axis, x)))
-    shift = cast(call, along_axis(call, zero, axis, x), dtype_of(x))
-    return _saturated(call, call.emit(op.add(rounded_from_zero(call, scaled), shift)), dtype)
+    shift = call.cast(along_axis(call, zero, axis, x), dtype_of(x))
+    return _saturated(call, call.emit(op.add(rounded_from_zero(call, scaled), shift)), out_dtype)
 
 
-def _dequantize(call: OperatorCall) -> Value:
-    x, scale, zero = call.arguments
-    axis, dtype = int(call.attributes["axis"]), str(call.attributes.get("out_dtype") or "float32")
+def _dequantize(
+    call: OperatorCall, x: Value, scale: Value, zero: Value, *, axis: int, out_dtype: str = ""
+) -> Value:
     _require_integers(dtype_of(x))
-    shift = cast(call, along_axis(call, zero, axis, x), "int32")
-    whole = call.emit(op.subtract(cast(call, x, "int32"), shift))
+    whole = shifted(call, x, zero, axis)
     factor = along_axis(call, scale, axis, x)
-    real = call.emit(op.multiply(cast(call, whole, dtype_of(scale)), factor))
-    return cast(call, real, dtype)
+    real = call.emit(op.multiply(call.cast(whole, dtype_of(scale)), factor))
+    return call.cast(real, out_dtype or "float32")
 
 
-def _sum(combine: Callable[[Value, Value], Value], zeros_left: int, call: OperatorCall) -> Value:
+def shifted(call: OperatorCall, x: Value, zero: Value, axis: int) -> Value:
+    """Integers less their zero points, in int32."""
+    shift = call.cast(along_axis(call, zero, axis, x), "int32")
+    return call.emit(op.subtract(call.cast(x, "int32"), shift))
+
+
+def _sum(combine: Callable[..., Value], zeros_left: int, call: OperatorCall, *_: Value) -> Value:
     """Sums and differences, of integers that stand for numbers as those of the result do."""
     left, right = call.arguments[:2]
     dtype, new = dtype_of(left), quantised(call, 6, 7)
-    parts = []
-    for value, index, axis in ((left, 2, "lhs_axis"), (right, 4, "rhs_axis")):
+
+    def part(value: Value, index: int, side: str) -> Value:
+        axis = int(call.attributes.get(f"{side}_axis", -1))
         old = quantised(call, index, index + 1)
-        own = int(call.attributes.get(axis, -1))
-        part = (
-            cast(call, value, "int32")
-            if old.equals(new)
-            else requantised(call, value, old, new, "int32", axis=own)
-        )
-        parts.append(part)
-    total = call.emit(combine(*parts))
+        if old.equals(new):
+            return call.cast(value, "int32")
+        return requantised(call, value, old, new, "int32", axis=axis)
+
+    total = combine(part(left, 2, "lhs"), part(right, 4, "rhs"))
     shift = constant(zeros_left * int(new.zeros[0]), "int32")
     return narrowed(call, call.emit(op.subtract(total, shift)), dtype)
 
 
-def _add(call: OperatorCall) -> Value:
-    return _sum(op.add, 1, call)
-
-
-def _subtract(call: OperatorCall) -> Value:
-    return _sum(op.subtract, -1, call)
-
-
-def _mul(call: OperatorCall) -> Value:
-    left, right = call.arguments[:2]
+def _mul(call: OperatorCall, left: Value, right: Value, *given: Value) -> Value:
     pair = quantised(call, 2, 3), quantised(call, 4, 5)
     if any(one.scales.size != 1 or one.zeros.size != 1 for one in pair):
         raise NotImplementedError("a product of numbers with a scale for each channel")
-    shifted = []
-    for value, one in zip((left, right), pair, strict=True):
+    for value in (left, right):
         _require_integers(dtype_of(value))
-        zero = constant(int(one.zeros[0]), "int32")
-        shifted.append(call.emit(op.subtract(cast(call, value, "int32"), zero)))
-    product = call.emit(op.multiply(*shifted))
+    product = op.multiply(shifted(call, left, given[1], -1), shifted(call, right, given[3], -1))
     scale = np.float32(pair[0].scales[0]) * np.float32(pair[1].scales[0])
     old = Quantised.of(np.array(scale), np.array(0))
-    return requantised(call, product, old, quantised(call, 6, 7), dtype_of(left))
+    return requantised(call, call.emit(product), old, quantised(call, 6, 7), dtype_of(left))
 
 
-def _concatenate(call: OperatorCall) -> Value:
-    values, scales, zeros = call.arguments[:3]
-    new = quantised(call, 3, 4)
-    parts = []
-    for value, *own in zip(values, scales, zeros, strict=True):
-        known = OperatorCall(call.name, tuple(own), call.attributes, call.builder)
-        old = quantised(known, 0, 1)
+def _concatenate(call: OperatorCall, values: Sequence[Value], *_: Value, axis: int) -> Value:
+    new, parts = quantised(call, 3, 4), []
+    for value, *own in zip(*call.arguments[:3], strict=True):
+        old = quantised(replace(call, arguments=tuple(own)), 0, 1)
         same = old.equals(new)
         parts.append(value if same else requantised(call, value, old, new, dtype_of(value)))
-    axis = counted_axis(int(call.attributes["axis"]), len(shape_of(values[0])))
-    return call.emit(op.concat([call.emit(part) for part in parts], axis))
+    return joined(call, parts, counted_axis(axis, len(shape_of(values[0]))))
 
 
 CONVERTERS: dict[str, Converter] = {
-    "qnn.add": _add,
+    "qnn.add": partial(_sum, op.add, 1),
     "qnn.concatenate": _concatenate,
     "qnn.dequantize": _dequantize,
     "qnn.mul": _mul,
     "qnn.quantize": _quantize,
     "qnn.requantize": _requantize,
-    "qnn.subtract": _subtract,
+    "qnn.subtract": partial(_sum, op.subtract, -1),
 }

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from tvm.relax import op
 
 from tvm_tile.frontend.ops.resizing import Interpolation, ResizedAxis, interpolated
+from tvm_tile.frontend.ops.values import dtype_of, shape_of
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
 from tvm_tile.frontend.relay.operators.layouts import Layout, spatial_axes
-from tvm_tile.frontend.relay.values import cast, dtype_of, is_float, shape_of
+from tvm_tile.frontend.relay.values import is_float
 
 _METHODS = {
     "nearest_neighbor": "nearest",
@@ -73,88 +74,51 @@ def _resized(
     return interpolated(call.builder, x, each, how)
 
 
-def _interpolation(call: OperatorCall) -> Interpolation:
+def _resize(call: OperatorCall, x: Value, *given: Value, layout: str, method: str) -> Value:
+    """An image of a size that is an attribute or an argument."""
     attributes = call.attributes
-    method, frame = str(attributes["method"]), str(attributes["coordinate_transformation_mode"])
+    frame, mode = str(attributes["coordinate_transformation_mode"]), _METHODS.get(method)
     rounding = str(attributes["rounding_method"])
     rounding = rounding or ("round" if frame == "align_corners" else "floor")
-    mode = _METHODS.get(method)
     if frame == "tf_half_pixel_for_nn" and mode == "nearest" and rounding == "floor":
         frame, rounding = "half_pixel", "round_prefer_ceil"  # which is the same place
     if mode is None or frame not in _FRAMES or rounding not in _ROUNDINGS:
         raise NotImplementedError(f"{method} interpolation, {frame}, rounded by {rounding!r}")
-    return Interpolation(
-        mode,
-        frame,
-        _ROUNDINGS[rounding],
-        float(attributes["cubic_alpha"]),
-        bool(attributes["cubic_exclude"]),
-        extrapolation=float(attributes["extrapolation_value"]),
-    )
-
-
-def _resize_to(call: OperatorCall, sizes: Sequence[int], region: Sequence[float]) -> Value:
-    x, layout = call.arguments[0], str(call.attributes["layout"])
-    out = str(call.attributes.get("out_dtype") or dtype_of(x))
-    how = _interpolation(call)
-    region = region if how.frame == "tf_crop_and_resize" else ()
-    made = _resized(call, layout, sizes, how, region)
+    alpha, exclude = float(attributes["cubic_alpha"]), bool(attributes["cubic_exclude"])
+    outside = float(attributes["extrapolation_value"])
+    how = Interpolation(mode, frame, _ROUNDINGS[rounding], alpha, exclude, extrapolation=outside)
+    wanted = call.parameter(1, "a size").ravel() if given else attributes["size"]
+    region = attributes.get("roi") or ()
+    if frame != "tf_crop_and_resize":
+        region = ()
+    elif given:
+        region = call.parameter(2, "a region of interest").ravel().tolist()
+    made = _resized(call, layout, [int(size) for size in wanted], how, region)
+    out = str(attributes.get("out_dtype") or dtype_of(x))
     if not is_float(out) and is_float(dtype_of(made)):
         raise NotImplementedError(f"an image of {dtype_of(made)} as {out}")
-    return cast(call, made, out)
+    return call.cast(made, out)
 
 
-def _resize(call: OperatorCall) -> Value:
-    sizes = [int(size) for size in call.attributes["size"]]
-    return _resize_to(call, sizes, [float(part) for part in call.attributes.get("roi") or ()])
-
-
-def _resize_by_argument(call: OperatorCall) -> Value:
-    sizes = [int(size) for size in call.parameter(1, "a size").ravel()]
-    region: list[float] = []
-    if call.attributes["coordinate_transformation_mode"] == "tf_crop_and_resize":
-        region = [float(part) for part in call.parameter(2, "a region of interest").ravel()]
-    return _resize_to(call, sizes, region)
-
-
-def _scaled(call: OperatorCall, names: str) -> list[int]:
-    """The extents of a result by factors, ``scale_h`` of H for one."""
-    layout = str(call.attributes["layout"])
-    letters, shape = Layout.parse(layout).letters, shape_of(call.arguments[0])
-    if spatial_axes(layout) != names:
+def _upsampling(call: OperatorCall, x: Value, *, layout: str, method: str) -> Value:
+    """An image of a size by factors, ``scale_h`` of H for one."""
+    names, letters, shape = spatial_axes(layout), Layout.parse(layout).letters, shape_of(x)
+    corners = "align_corners" if call.attributes.get("align_corners") else "asymmetric"
+    frame = str(call.attributes.get("coordinate_transformation_mode") or corners)
+    if names != ("DHW" if call.name == "nn.upsampling3d" else "HW"):
         raise ValueError(f"an image in layout {layout}")
-    factors = [float(call.attributes[f"scale_{name.lower()}"]) for name in names]
-    extents = [shape[letters.index(name)] for name in names]
-    return [math.floor(e * factor + 0.5) for e, factor in zip(extents, factors, strict=True)]
-
-
-def _upsampling(call: OperatorCall) -> Value:
-    layout, method = str(call.attributes["layout"]), str(call.attributes["method"])
-    frame = "align_corners" if call.attributes["align_corners"] else "asymmetric"
-    return _upsampled(call, layout, _scaled(call, "HW"), method, frame)
-
-
-def _upsampling3d(call: OperatorCall) -> Value:
-    layout, method = str(call.attributes["layout"]), str(call.attributes["method"])
-    frame = str(call.attributes["coordinate_transformation_mode"])
-    return _upsampled(call, layout, _scaled(call, "DHW"), method, frame)
-
-
-def _upsampled(
-    call: OperatorCall, layout: str, sizes: Sequence[int], method: str, frame: str
-) -> Value:
     mode = _METHODS.get(method)
     if mode is None or frame not in _FRAMES[:3]:
         raise NotImplementedError(f"{method} interpolation, {frame}")
+    sizes = [
+        math.floor(shape[letters.index(n)] * float(call.attributes[f"scale_{n.lower()}"]) + 0.5)
+        for n in names
+    ]
     rounding = "round_prefer_ceil" if frame == "align_corners" else "floor"
     return _resized(call, layout, sizes, Interpolation(mode, frame, rounding))
 
 
 CONVERTERS: dict[str, Converter] = {
-    "dyn.image.resize2d": _resize_by_argument,
-    "image.resize1d": _resize,
-    "image.resize2d": _resize,
-    "image.resize3d": _resize,
-    "nn.upsampling": _upsampling,
-    "nn.upsampling3d": _upsampling3d,
+    **dict.fromkeys(("dyn.image.resize2d", *(f"image.resize{r}d" for r in (1, 2, 3))), _resize),
+    **dict.fromkeys(("nn.upsampling", "nn.upsampling3d"), _upsampling),
 }

@@ -10,20 +10,12 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from tvm_tile.frontend.ops.values import constant, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
-from tvm_tile.frontend.relay.values import (
-    cast,
-    constant,
-    counted_axis,
-    dtype_of,
-    filled,
-    reshaped,
-    shape_of,
-    sliced,
-)
+from tvm_tile.frontend.relay.values import require_numbers, wide_type
 
 
-def split_ends(extent: int, sections: int | Sequence[int]) -> tuple[int, ...]:
+def _split_ends(extent: int, sections: int | Sequence[int]) -> tuple[int, ...]:
     """Where the parts of a split end, the last one at the extent.
 
     Raises:
@@ -40,27 +32,23 @@ def split_ends(extent: int, sections: int | Sequence[int]) -> tuple[int, ...]:
     return ends
 
 
-def _split(call: OperatorCall) -> Value:
-    (x,) = call.arguments
+def _split(
+    call: OperatorCall, x: Value, *, axis: int, indices_or_sections: int | Sequence[int]
+) -> Value:
     shape = shape_of(x)
-    axis = counted_axis(int(call.attributes["axis"]), len(shape))
-    ends = split_ends(shape[axis], call.attributes["indices_or_sections"])
-    if len(ends) == 1:
-        return (x,)
+    axis = counted_axis(axis, len(shape))
+    ends = _split_ends(shape[axis], indices_or_sections)
     begins = (0, *ends[:-1])
-    if math.prod(shape) and all(b < e for b, e in zip(begins, ends, strict=True)):
+    is_none_empty = all(begin < end for begin, end in zip(begins, ends, strict=True))
+    if len(ends) > 1 and is_none_empty and 0 not in shape:
         parts = call.emit(op.split(x, list(ends[:-1]), axis))
         return tuple(call.emit(relax.TupleGetItem(parts, i)) for i in range(len(ends)))
-    whole = [range(extent) for extent in shape]
-    return tuple(
-        sliced(call, x, [*whole[:axis], range(begin, end), *whole[axis + 1 :]])
-        for begin, end in zip(begins, ends, strict=True)
-    )
+    bounds = zip(begins, ends, strict=True)
+    return tuple(call.part(x, axis, range(begin, end)) for begin, end in bounds)
 
 
-def _concatenate(call: OperatorCall) -> Value:
-    (values,) = call.arguments
-    return joined(call, values, counted_axis(int(call.attributes["axis"]), _rank(values)))
+def _concatenate(call: OperatorCall, values: Sequence[Value], *, axis: int) -> Value:
+    return joined(call, values, counted_axis(axis, _rank(values)))
 
 
 def _rank(values: Sequence[Value]) -> int:
@@ -82,32 +70,25 @@ def joined(call: OperatorCall, values: Sequence[Value], axis: int) -> Value:
     if len({dtype_of(value) for value in values}) != 1:
         raise ValueError("tensors of several element types")
     some = [value for value in values if math.prod(shape_of(value))]
-    if len(some) > 1:
-        return call.emit(op.concat(some, axis))
-    if some:
-        return some[0]
-    first, count = shapes[0], sum(shape[axis] for shape in shapes)
-    return filled(call, (*first[:axis], count, *first[axis + 1 :]), 0, dtype_of(values[0]))
+    return some[0] if len(some) == 1 else call.emit(op.concat(some or list(values), axis))
 
 
-def _stack(call: OperatorCall) -> Value:
-    (values,) = call.arguments
-    axis = counted_axis(int(call.attributes["axis"]), _rank(values) + 1)
-    return stacked(call, values, axis)
+def _stack(call: OperatorCall, values: Sequence[Value], *, axis: int) -> Value:
+    return stacked(call, values, counted_axis(axis, _rank(values) + 1))
 
 
 def stacked(call: OperatorCall, values: Sequence[Value], axis: int) -> Value:
     """Tensors of one shape as one with one more axis."""
     shape = shape_of(values[0])
-    wide = [reshaped(call, value, (*shape[:axis], 1, *shape[axis:])) for value in values]
+    wide = [call.reshaped(value, (*shape[:axis], 1, *shape[axis:])) for value in values]
     return joined(call, wide, axis)
 
 
-def known_shape(call: OperatorCall, index: int, name: str = "shape") -> tuple[int, ...]:
-    """A shape that is an attribute, or an argument that is known."""
+def known_shape(call: OperatorCall, index: int) -> tuple[int, ...]:
+    """A shape that is an argument that is known, or else the attribute of this name."""
     if len(call.arguments) > index:
         return tuple(call.parameter(index, "a shape").reshape(-1).tolist())
-    return tuple(int(extent) for extent in call.attributes[name])
+    return tuple(int(extent) for extent in call.attributes["shape"])
 
 
 def broadcast(call: OperatorCall, x: Value, shape: Sequence[int]) -> Value:
@@ -116,82 +97,54 @@ def broadcast(call: OperatorCall, x: Value, shape: Sequence[int]) -> Value:
         return x
     if np.broadcast_shapes(shape_of(x), tuple(shape)) != tuple(shape):
         raise ValueError(f"a tensor of {list(shape_of(x))} as one of {list(shape)}")
-    if 0 in shape:
-        return filled(call, shape, 0, dtype_of(x))
     return call.emit(op.broadcast_to(x, tuple(shape)))
 
 
-def _broadcast_to(call: OperatorCall) -> Value:
-    return broadcast(call, call.arguments[0], known_shape(call, 1))
+def _broadcast_to(call: OperatorCall, x: Value, *_: Value) -> Value:
+    return broadcast(call, x, known_shape(call, 1))
 
 
-def _broadcast_to_like(call: OperatorCall) -> Value:
-    return broadcast(call, call.arguments[0], shape_of(call.arguments[1]))
-
-
-def _collapse_sum(call: OperatorCall) -> Value:
+def _collapse_sum(call: OperatorCall, x: Value, like: Value = None) -> Value:
     """Sums over all elements that a broadcast from a smaller shape would make of one."""
-    x, like = call.arguments
-    shape = shape_of(x)
+    shape, dtype = shape_of(x), dtype_of(x)
     wanted = shape_of(like) if call.name == "collapse_sum_like" else known_shape(call, 1)
     added = len(shape) - len(wanted)
     if added < 0 or np.broadcast_shapes(shape, wanted) != shape:
         raise ValueError(f"a tensor of {list(shape)} summed to {list(wanted)}")
-    dtype = dtype_of(x)
-    if dtype == "bool":
-        raise NotImplementedError("elements of bool")
+    require_numbers(x)
     wide = [1] * added + list(wanted)
     axes = [i for i, (own, few) in enumerate(zip(shape, wide, strict=True)) if own != few]
     if axes:
-        x = call.emit(op.sum(cast(call, x, "float32") if dtype == "float16" else x, axes))
-    return reshaped(call, cast(call, x, dtype), wanted)
+        x = call.emit(op.sum(call.cast(x, wide_type(dtype)), axes))
+    return call.reshaped(call.cast(x, dtype), wanted)
 
 
-def _tile(call: OperatorCall) -> Value:
-    (x,) = call.arguments
-    counts = [int(count) for count in call.attributes["reps"]]
-    rank = max(len(counts), len(shape_of(x)))
-    shape = (*(1,) * (rank - len(shape_of(x))), *shape_of(x))
-    counts = [1] * (rank - len(counts)) + counts
-    x = reshaped(call, x, shape)
-    if all(count == 1 for count in counts):
-        return x
-    whole = [extent * count for extent, count in zip(shape, counts, strict=True)]
-    if 0 in whole:
-        return filled(call, whole, 0, dtype_of(x))
-    return call.emit(op.tile(x, counts))
+def _tile(call: OperatorCall, x: Value, *, reps: Sequence[int]) -> Value:
+    rank = max(len(reps), len(shape_of(x)))
+    counts = [1] * (rank - len(reps)) + [int(count) for count in reps]
+    x = call.reshaped(x, (*(1,) * (rank - len(shape_of(x))), *shape_of(x)))
+    return x if all(count == 1 for count in counts) else call.emit(op.tile(x, counts))
 
 
-def _repeat(call: OperatorCall) -> Value:
-    (x,) = call.arguments
-    count, axis = int(call.attributes["repeats"]), call.attributes["axis"]
-    if axis is None or count < 1:
-        raise NotImplementedError(f"repeats {count} along axis {axis}")
-    place = counted_axis(int(axis), len(shape_of(x)))
-    if not math.prod(shape_of(x)):
-        shape = shape_of(x)
-        whole = (*shape[:place], shape[place] * count, *shape[place + 1 :])
-        return filled(call, whole, 0, dtype_of(x))
-    return x if count == 1 else call.emit(op.repeat(x, count, place))
+def _repeat(call: OperatorCall, x: Value, *, repeats: int, axis: int | None) -> Value:
+    if axis is None or repeats < 1:
+        raise NotImplementedError(f"repeats {repeats} along axis {axis}")
+    place = counted_axis(axis, len(shape_of(x)))
+    return x if repeats == 1 else call.emit(op.repeat(x, repeats, place))
 
 
-def _reverse(call: OperatorCall) -> Value:
-    (x,) = call.arguments
-    axis = counted_axis(int(call.attributes["axis"]), len(shape_of(x)))
-    return call.emit(op.flip(x, axis)) if math.prod(shape_of(x)) else x
+def _reverse(call: OperatorCall, x: Value, *, axis: int) -> Value:
+    return call.emit(op.flip(x, counted_axis(axis, len(shape_of(x)))))
 
 
-def _reverse_sequence(call: OperatorCall) -> Value:
+def _reverse_sequence(
+    call: OperatorCall, x: Value, lengths: Value, *, seq_axis: int, batch_axis: int
+) -> Value:
     """Turn round the first steps of each sample, as many as its length; the others stay."""
-    x, lengths = call.arguments
     shape = shape_of(x)
-    time, batch = (
-        counted_axis(int(call.attributes[f"{name}_axis"]), len(shape)) for name in ("seq", "batch")
-    )
+    time, batch = (counted_axis(axis, len(shape)) for axis in (seq_axis, batch_axis))
     if time == batch or shape_of(lengths) != (shape[batch],):
         raise ValueError(f"lengths of {list(shape_of(lengths))} for {list(shape)}")
-    if 0 in shape:
-        return x
 
     def reversed_part(x: te.Tensor, lengths: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -202,13 +155,11 @@ def _reverse_sequence(call: OperatorCall) -> Value:
 
         return te.compute(x.shape, element, name="reverse_sequence")
 
-    return call.compute(reversed_part, x, cast(call, lengths, "int64"), name="reverse_sequence")
+    return call.compute(reversed_part, x, call.cast(lengths, "int64"), name="reverse_sequence")
 
 
-def _meshgrid(call: OperatorCall) -> Value:
+def _meshgrid(call: OperatorCall, values: Sequence[Value], *, indexing: str) -> Value:
     """Each vector along an axis of its own; ``xy`` has the first two axes exchanged."""
-    (values,) = call.arguments
-    indexing = call.attributes["indexing"]
     if indexing not in ("ij", "xy"):
         raise ValueError(f"indexing {indexing!r}")
     count = len(values)
@@ -221,36 +172,28 @@ def _meshgrid(call: OperatorCall) -> Value:
     shape = [sizes[axes.index(axis)] for axis in range(count)]
 
     def spread(value: Value, size: int, axis: int) -> Value:
-        wide = reshaped(call, value, [size if i == axis else 1 for i in range(count)])
+        wide = call.reshaped(value, [size if i == axis else 1 for i in range(count)])
         return broadcast(call, wide, shape)
 
-    return tuple(spread(*each) for each in zip(values, sizes, axes, strict=True))
+    return tuple(map(spread, values, sizes, axes))
 
 
-def _fifo_buffer(call: OperatorCall) -> Value:
+def _fifo_buffer(call: OperatorCall, new: Value, buffer: Value, *, axis: int) -> Value:
     """The last elements of what was there, and of what comes."""
-    new, buffer = call.arguments
-    axis = counted_axis(int(call.attributes["axis"]), len(shape_of(buffer)))
+    axis = counted_axis(axis, len(shape_of(buffer)))
     whole = joined(call, (buffer, new), axis)
-    shape = shape_of(whole)
-    kept = [range(extent) for extent in shape]
-    kept[axis] = range(shape[axis] - shape_of(buffer)[axis], shape[axis])
-    return sliced(call, whole, kept)
+    length = shape_of(whole)[axis]
+    return call.part(whole, axis, range(length - shape_of(buffer)[axis], length))
 
 
-def _shape_of(call: OperatorCall) -> Value:
-    return _known(call, np.array(shape_of(call.arguments[0])))
+def _shape_of(call: OperatorCall, x: Value, *, dtype: str = "") -> Value:
+    shape, dtype = np.array(shape_of(x)), dtype or "int32"
+    # TVM cannot read back a constant without elements.
+    return constant(shape, dtype) if shape.size else call.filled((0,), 0, dtype)
 
 
-def _size(call: OperatorCall) -> Value:
-    return _known(call, np.array(math.prod(shape_of(call.arguments[0]))))
-
-
-def _known(call: OperatorCall, value: np.ndarray) -> Value:
-    dtype = str(call.attributes.get("dtype") or "int32")
-    if not value.size:  # TVM cannot read back a constant without elements.
-        return filled(call, value.shape, 0, dtype)
-    return constant(value.astype(dtype), dtype)
+def _size(call: OperatorCall, x: Value, *, dtype: str = "") -> Value:
+    return constant(math.prod(shape_of(x)), dtype or "int32")
 
 
 CONVERTERS: dict[str, Converter] = {
@@ -258,7 +201,7 @@ CONVERTERS: dict[str, Converter] = {
     "concatenate": _concatenate,
     "stack": _stack,
     **dict.fromkeys(("broadcast_to", "dyn.broadcast_to"), _broadcast_to),
-    "broadcast_to_like": _broadcast_to_like,
+    "broadcast_to_like": lambda call, x, like: broadcast(call, x, shape_of(like)),
     **dict.fromkeys(("collapse_sum_like", "collapse_sum_to"), _collapse_sum),
     "tile": _tile,
     "repeat": _repeat,

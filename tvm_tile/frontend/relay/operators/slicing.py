@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from tvm import te, tirx
 
+from tvm_tile.frontend.ops.values import counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.relay.call import Converter, OperatorCall, Value
-from tvm_tile.frontend.relay.values import (
-    counted_axes,
-    counted_axis,
-    dtype_of,
-    filled,
-    shape_of,
-    sliced,
-)
+from tvm_tile.frontend.relay.values import counted_axes
 
 Bounds = Sequence[int | None]
 
 
-def slice_parts(
+def _slice_parts(
     shape: Sequence[int],
-    begins: Bounds,
-    ends: Bounds,
-    strides: Bounds,
-    axes: Sequence[int] | None,
+    bounds: Sequence[Bounds],
+    axes: Sequence[int] | None = None,
     *,
-    ends_are_sizes: bool,
-) -> tuple[range, ...]:
+    ends_are_sizes: bool = False,
+) -> list[range]:
     """The places of a slice along each axis.
 
     What is outside is clamped. Bounds and strides that are missing at the end, or ``None``, are the
@@ -36,91 +29,69 @@ def slice_parts(
 
     Args:
         shape: the operand's.
-        begins: the first places; negative ones count from the end.
-        ends: the places behind the last ones, or how many there are.
-        strides: the steps.
-        axes: those that the others are for; ``None`` are the first ones.
-        ends_are_sizes: ``ends`` are numbers of elements, negative ones all that there are; strides
-            do not count.
+        bounds: the first places, of which negative ones count from the end; the places behind the
+            last ones, or how many there are; the steps.
+        axes: those that the bounds are for; ``None`` are the first ones.
+        ends_are_sizes: the second bounds are numbers of elements, negative ones all that there are;
+            strides do not count.
 
     Raises:
         ValueError: there are more bounds than axes, or a stride is 0.
     """
-    count = max(len(begins), len(ends))
-    places = range(count) if axes is None else counted_axes(tuple(axes), len(shape))
+    count = max(map(len, bounds[:2]))
+    places = counted_axes(tuple(axes), len(shape)) if axes else range(count)
     if count > len(places) or count > len(shape):
         raise ValueError(f"{count} bounds of a tensor of {list(shape)}")
     parts = [range(extent) for extent in shape]
-    for number, axis in enumerate(places):
-        begin, end, stride = (_bound(bounds, number) for bounds in (begins, ends, strides))
+    each = zip(places, itertools.zip_longest(*bounds), strict=False)
+    for axis, (begin, end, stride) in each:
         if ends_are_sizes:
-            begin, end = _of_size(begin, end, shape[axis])
-            stride = 1
-        if stride == 0:
+            begin = (begin or 0) + (shape[axis] if (begin or 0) < 0 else 0)
+            end = shape[axis] if end is None or end < 0 else begin + end
+        elif stride == 0:
             raise ValueError("a stride of 0")
+        stride = 1 if ends_are_sizes else stride
         parts[axis] = range(*slice(begin, end, stride).indices(shape[axis]))
-    return tuple(parts)
+    return parts
 
 
-def _bound(bounds: Bounds, number: int) -> int | None:
-    bound = bounds[number] if number < len(bounds) else None
-    return None if bound is None else int(bound)
+def _strided_slice(call: OperatorCall, x: Value, *given: Value) -> Value:
+    """A slice, whose bounds are attributes or known arguments."""
+    attributes = call.attributes
+    bounds = [attributes.get(name) or () for name in ("begin", "end", "strides")]
+    mode = attributes.get("slice_mode") or "end"
+    if mode not in ("end", "size"):
+        raise ValueError(f"slice mode {mode!r}")
+    own, axes = _known_bounds(call, 1) if given else bounds, attributes.get("axes")
+    return call.sliced(x, _slice_parts(shape_of(x), own, axes, ends_are_sizes=mode == "size"))
 
 
-def _of_size(begin: int | None, size: int | None, extent: int) -> tuple[int, int]:
-    """The bounds of a part that has a number of elements; all that are left if negative."""
-    first = begin or 0
-    first = first + extent if first < 0 else first
-    return first, extent if size is None or size < 0 else first + size
-
-
-def strided_parts(call: OperatorCall) -> tuple[range, ...]:
-    """The places that ``strided_slice`` takes; bounds are attributes or known arguments.
+def _known_bounds(call: OperatorCall, first: int) -> list[Bounds]:
+    """Begins, ends and strides of a slice, three arguments.
 
     Raises:
         NotImplementedError: a bound is known only at run time.
     """
-    shape, attributes = shape_of(call.arguments[0]), call.attributes
-    if len(call.arguments) > 1:
-        begins, ends, strides = (
-            call.parameter(i, "a bound of a slice").reshape(-1).tolist() for i in (1, 2, 3)
-        )
-    else:
-        begins, ends, strides = (attributes.get(n) or () for n in ("begin", "end", "strides"))
-    mode = attributes.get("slice_mode") or "end"
-    if mode not in ("end", "size"):
-        raise ValueError(f"slice mode {mode!r}")
-    axes = attributes.get("axes")
-    return slice_parts(shape, begins, ends, strides, axes or None, ends_are_sizes=mode == "size")
+    arrays = [call.parameter(first + i, "a bound of a slice") for i in range(3)]
+    return [array.reshape(-1).tolist() for array in arrays]
 
 
-def _strided_slice(call: OperatorCall) -> Value:
-    return sliced(call, call.arguments[0], strided_parts(call))
-
-
-def _slice_like(call: OperatorCall) -> Value:
+def _slice_like(call: OperatorCall, x: Value, like: Value, *, axes: Sequence[int]) -> Value:
     """The first elements along some axes, as many as another tensor has."""
-    x, like = call.arguments
     shape, wanted = shape_of(x), shape_of(like)
-    named = call.attributes["axes"]
     parts = [range(extent) for extent in shape]
-    if named:
-        pairs = [(counted_axis(a, len(shape)), counted_axis(a, len(wanted))) for a in named]
-    else:
-        pairs = [(axis, axis) for axis in range(min(len(shape), len(wanted)))]
-    for axis, other in pairs:
+    for number in axes or range(min(len(shape), len(wanted))):
+        axis, other = (counted_axis(number, len(extents)) for extents in (shape, wanted))
         if wanted[other] > shape[axis]:
             raise ValueError(f"{wanted[other]} elements of {shape[axis]}")
         parts[axis] = range(wanted[other])
-    return sliced(call, x, parts)
+    return call.sliced(x, parts)
 
 
-def _strided_set(call: OperatorCall) -> Value:
+def _strided_set(call: OperatorCall, x: Value, new: Value, *_: Value) -> Value:
     """A tensor, a slice of which is replaced."""
-    x, new = call.arguments[:2]
-    begins, ends, strides = (call.parameter(i, "a bound of a slice").tolist() for i in range(2, 5))
     shape = shape_of(x)
-    parts = slice_parts(shape, begins, ends, strides, None, ends_are_sizes=False)
+    parts = _slice_parts(shape, _known_bounds(call, 2))
     if shape_of(new) != tuple(len(part) for part in parts) or dtype_of(new) != dtype_of(x):
         raise ValueError(f"{list(shape_of(new))} in {[len(part) for part in parts]} places")
     if 0 in shape_of(new):
@@ -149,24 +120,18 @@ def _strided_set(call: OperatorCall) -> Value:
     return call.compute(loops, x, new, name="strided_set")
 
 
-def _sliding_window(call: OperatorCall) -> Value:
+def _sliding_window(
+    call: OperatorCall, x: Value, *, axis: int, window_shape: Sequence[int], strides: Sequence[int]
+) -> Value:
     """All windows of a shape over the last axes: their places, then what is in them."""
-    (x,) = call.arguments
-    shape, attributes = shape_of(x), call.attributes
-    axis = counted_axis(int(attributes["axis"]), len(shape))
-    window = [int(extent) for extent in attributes["window_shape"]]
-    strides = [int(stride) for stride in attributes["strides"]]
-    if not len(window) == len(strides) == len(shape) - axis or min(strides, default=1) < 1:
-        raise ValueError(f"windows of {window} of a tensor of {list(shape)}")
-    counts = [
-        (extent - size) // stride + 1
-        for extent, size, stride in zip(shape[axis:], window, strides, strict=True)
-    ]
+    shape, window = shape_of(x), list(window_shape)
+    axis = counted_axis(axis, len(shape))
+    is_whole = len(window) == len(strides) == len(shape) - axis and min(strides, default=1) > 0
+    each = zip(shape[axis:], window, strides, strict=False)
+    counts = [(extent - size) // stride + 1 for extent, size, stride in each] if is_whole else [0]
     if min(counts) < 1:
         raise ValueError(f"windows of {window} of a tensor of {list(shape)}")
     whole = (*shape[:axis], *counts, *window)
-    if 0 in whole:
-        return filled(call, whole, 0, dtype_of(x))
 
     def loops(data: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tvm_tile.frontend.relay.call import OperatorCall
 
 
-def numbers(call: OperatorCall, name: str, rank: int) -> list[int]:
+def numbers(call: OperatorCall, name: str, rank: int, least: int = 1) -> list[int]:
     """An attribute with a number for each axis, or one for all of them.
 
     Raises:
-        ValueError: there are more or fewer, or one is not positive.
+        ValueError: there are more or fewer, or one is below the least one.
     """
     found = _listed(call.attributes[name])
     found = found * rank if len(found) == 1 else found
-    if len(found) != rank or min(found) < 1:
+    if len(found) != rank or min(found) < least:
         raise ValueError(f"{name} {found} for {rank} axes")
     return found
 
@@ -37,24 +36,6 @@ def paddings(call: OperatorCall, rank: int) -> list[int]:
     if min(found) < 0:
         raise NotImplementedError(f"padding {found}")
     return found
-
-
-def require_room(
-    extents: Sequence[int],
-    padding: Sequence[int],
-    sizes: Sequence[int],
-    dilation: Sequence[int],
-) -> None:
-    """Refuse windows that have no place along an axis.
-
-    Raises:
-        ValueError: one is longer than the data with its padding.
-    """
-    for extent, before, behind, size, apart in zip(
-        extents, padding, padding[len(extents) :], sizes, dilation, strict=False
-    ):
-        if extent + before + behind < (size - 1) * apart + 1:
-            raise ValueError(f"windows of {list(sizes)} in {list(extents)} elements")
 
 
 def _listed(value: Any) -> list[int]:
