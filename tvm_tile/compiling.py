@@ -105,7 +105,7 @@ def compile(
             the GPU that is present, else the emulated one. ``"auto"`` is the default.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
             a number, or an :class:`Open` range, any value of which a call may then have; by default
-            the range that a PyTorch program, or a Relax function, has itself.
+            the model's own range, or a number that its file tells, or 1 for a batch, as noted.
         example_inputs: arguments of ``forward``, in order or by name, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
@@ -122,8 +122,8 @@ def compile(
         ModelError: the model cannot be read (ModelFileError), or uses an operator that nobody can
             import or write (UnsupportedOperatorError); ``inputs`` or ``example_inputs`` do not fit
             it; or entries differ in a state that they should have in common.
-        DynamicShapeError: an extent is open without a greatest value; or the model is not the same
-            at all values of one.
+        DynamicShapeError: an extent is open, and nothing tells a value or a greatest one; or the
+            model is not the same at all values of one.
         DeviceError: no record has that name (UnknownDeviceError), a file holds none
             (DeviceRecordError), or the GPU is older than every record's (DeviceTooSmallError).
         DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
@@ -238,8 +238,8 @@ class _Compiler:
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
         symbols, effects = () if opening is None else opening.symbols, imported.effects
-        notes = *notes, *options.notes(record), *_notes(lowered), *effects.describe()
-        notes = *notes, *_open_notes(symbols, options)
+        notes = *imported.notes, *notes, *options.notes(record), *_notes(lowered)
+        notes = *notes, *effects.describe(), *_open_notes(symbols, options)
         known = Report(
             *(record.name, (), notes, watch.stages, lowered.fused.decisions),
             is_estimated=record.is_estimated,
@@ -296,7 +296,8 @@ def _import(
     """
     check_examples(example_inputs)
     source = read_exported_file(model)
-    sizes = all_sizes(source, checked_sizes(inputs, Open))
+    completed = all_sizes(source, checked_sizes(inputs, Open))
+    sizes = completed.sizes
     low_bit = options is not None and options.low_bit
     opened = open_inputs(sizes)
     for_kernels = options is not None and options.control != "host" and device.supports_grid_barrier
@@ -311,7 +312,7 @@ def _import(
             matrix_dtypes=matrix_dtypes(device),
             in_loops=in_loops and for_kernels and opened is None,
         )
-        return with_weights(found, weights)
+        return replace(with_weights(found, weights), notes=completed.notes)
 
     if opened is None:
         return import_at(checked_sizes(sizes), example_inputs), None

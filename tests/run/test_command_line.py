@@ -39,6 +39,31 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def open_model_of(path: Path) -> onnx.ModelProto:
+    """A model of one operator, whose second extent nothing tells."""
+    model = onnx.load(path)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "width"])
+    model.graph.input[0].CopyFrom(x)
+    del model.graph.node[0], model.graph.initializer[:]
+    model.graph.node[0].input[0] = "x"
+    return model
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "explain", "verify", "schedule"])
+def test_the_first_command_works_where_a_batch_is_open(
+    command: str,
+    onnx_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command, str(onnx_file), "--device", "emulated"]) == 0
+    captured = capsys.readouterr()
+    told = captured.out if command == "explain" else captured.err
+    assert "note: input 'x' is compiled as --input x=1x4" in told or command == "schedule"
+
+
 @pytest.fixture(scope="module")
 def saved(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "small.tvmtile"
@@ -161,7 +186,7 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["compile", "{missing}"], "missing.onnx"),
         (["compile", "{broken}"], "broken.onnx"),
         (["compile", "{model}", "--device", "nvidia/h2000"], "did you mean nvidia/h200?"),
-        (["compile", "{model}", "--device", "emulated"], "batch"),
+        (["compile", "{open}", "--device", "emulated"], "--input 'x=1x<width>'"),
         (["compile", "{model}", "-o", "/no/such/folder/x"], "/no/such/folder"),
         (["compile", "{saved}"], "must not be compiled yet"),
         (["run", "{broken_saved}"], "broken.tvmtile"),
@@ -196,10 +221,12 @@ def test_an_error_is_explained_without_a_traceback(
         "missing_exported": tmp_path / "missing.pt2",
         "folder": tmp_path,
         "broken": tmp_path / "broken.onnx",
+        "open": tmp_path / "open.onnx",
         "broken_saved": tmp_path / "broken.tvmtile",
         "wrong": tmp_path / "wrong.npy",
     }
     paths["broken"].write_bytes(b"not a model")
+    onnx.save(open_model_of(onnx_file), paths["open"])
     paths["broken_saved"].write_bytes(b"not a saved model")
     np.save(paths["wrong"], np.zeros((1, 4), "float32"))
     assert main([word.format_map(paths) for word in words]) == 2

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
     drawings = [(path, draw) for path, draw in asked if path is not None]
     for path, _ in drawings:
         check_output(path)
-    model = open_model(arguments)
+    model = open_model(arguments, shows_notes=True)
     for path, draw in drawings:
         write_text(path, draw(model.report))
     if arguments.json:
