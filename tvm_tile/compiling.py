@@ -60,7 +60,7 @@ Importer = Callable[..., tuple[Imported, Opening | None]]
 @overload
 def compile(
     model: Mapping[str, Any],
-    device: str | Device = ...,
+    device: Any = ...,
     *,
     options: Options | None = ...,
     progress: Progress | None = ...,
@@ -70,7 +70,7 @@ def compile(
 @overload
 def compile(
     model: Any,
-    device: str | Device = ...,
+    device: Any = ...,
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = ...,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = ...,
@@ -83,7 +83,7 @@ def compile(
 
 def compile(
     model: Any,
-    device: str | Device = "auto",
+    device: Any = "auto",
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
@@ -101,8 +101,8 @@ def compile(
             :class:`tvm_tile.RelayText`, or a Relax ``IRModule``. Or several entries of one model,
             such as ``{"prefill": program, "decode": other}``, which then have their weights in
             common, and state of the same name.
-        device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
-            the GPU that is present, else the emulated one. ``"auto"`` is the default.
+        device: as of :func:`tvm_tile.find_device`, a record, a ``tvm.target.Target``, or, for the
+            GPU that is present, ``"auto"``, the default, ``"cuda"``, ``"rocm"``, a ``torch.device``.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
             a number, or an :class:`Open` range, any value of which a call may then have; by default
             the model's own range, or a number that its file tells, or 1 for a batch, as noted.
@@ -126,7 +126,7 @@ def compile(
             model is not the same at all values of one.
         DeviceError: no record has that name (UnknownDeviceError), a file holds none
             (DeviceRecordError), or the GPU is older than every record's (DeviceTooSmallError).
-        DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
+        DeviceAbsentError: there is no GPU, and none was named, or ``topk`` is to measure on it.
         OptionError: ``options`` are none, or ask for what the device does not have.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
@@ -258,7 +258,7 @@ class _Compiler:
 
 def schedule(
     model: Any,
-    device: str | Device = "auto",
+    device: Any = "auto",
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,

@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from tvm_tile.compat import make_target
 from tvm_tile.device import Device, MemoryLevel, devices
-from tvm_tile.device.detect import device_for_target, load_cuda_runtime
+from tvm_tile.device.detect import device_for_target, load_cuda_runtime, resolve_device
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.errors import UnknownDeviceError
 
@@ -71,3 +71,8 @@ def test_other_targets_are_refused(target: str | dict[str, str] | None) -> None:
 def test_an_architecture_that_tvm_guessed_is_refused() -> None:
     with pytest.raises(UnknownDeviceError, match="sm_70 or newer"):
         device_for_target(Target({"kind": "cuda", "arch": "sm_50"}))
+
+
+def test_a_target_is_a_device() -> None:
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+    assert resolve_device(target) == device_for_target(target)

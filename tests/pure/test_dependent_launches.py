@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tile.device import devices, find_device
-from tvm_tile.device.detect import GpuProperties, describe_gpu
+from tvm_tile.device.describe import GpuProperties, describe_gpu
 from tvm_tile.device.record import from_json, to_json
 from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.errors import DeviceRecordError, OptionError

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.device import Device, MemoryLevel, devices, find_device
-from tvm_tile.device.detect import (
-    GpuProperties,
-    describe_gpu,
-    properties_of,
-    resolve_device,
-)
-from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
+from tvm_tile.device import Device, MemoryLevel, detect, devices, find_device
+from tvm_tile.device.describe import GpuProperties, describe_gpu
+from tvm_tile.device.detect import properties_of, read_amd_arch, resolve_device
+from tvm_tile.errors import DeviceAbsentError, DeviceTooSmallError, UnknownDeviceError
 
 NAMES = [
     "nvidia/h200",
@@ -248,3 +247,100 @@ def test_a_driver_that_tells_little_leaves_the_rest_to_the_architecture(
     assert found.memory(MemoryLevel.GLOBAL).bandwidth < found.l2_bandwidth
     assert found.max_threads_per_multi_processor < 2048 or version[0] in (10, 11)
     assert not any(i.intrinsic == "wgmma" for i in found.matrix_instructions)
+
+
+class FakeTorchDevice:
+    """What can be asked of a ``torch.device``."""
+
+    def __init__(self, type: str, index: int | None = None) -> None:
+        self.type, self.index = type, index
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine without GPUs, and without PyTorch."""
+    monkeypatch.setattr(detect, "read_gpu", lambda: None)
+    monkeypatch.setattr(detect, "read_amd_arch", lambda: None)
+    return Machine(monkeypatch)
+
+
+class Machine:
+    """What GPUs are present."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+
+    def has_nvidia(self) -> None:
+        self.patch.setattr(detect, "read_gpu", gpu)
+
+    def has_amd(self, arch: str = "gfx942") -> None:
+        self.patch.setattr(detect, "read_amd_arch", lambda: arch)
+
+    def has_torch(self, hip: str | None = None) -> None:
+        version = types.SimpleNamespace(hip=hip)
+        module = types.SimpleNamespace(device=FakeTorchDevice, version=version)
+        self.patch.setitem(sys.modules, "torch", module)
+
+
+@pytest.mark.parametrize("name", ["auto", "gpu", "cuda", " CUDA ", "cuda:0"])
+def test_a_gpu_that_is_present_has_several_names(name: str, machine: Machine) -> None:
+    machine.has_nvidia()
+    assert resolve_device(name).name == "nvidia/h200"
+
+
+@pytest.mark.parametrize("name", ["auto", "gpu", "rocm", "rocm:0"])
+def test_amds_are_found(name: str, machine: Machine) -> None:
+    machine.has_amd()
+    assert resolve_device(name).name == "amd/mi300x"
+    machine.has_amd("gfx908")
+    with pytest.raises(UnknownDeviceError, match="gfx908"):
+        resolve_device(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("auto", "a GPU"), ("gpu", "a GPU"), ("cuda", "an NVIDIA GPU"), ("rocm", "an AMD GPU")],
+)
+def test_without_a_gpu_the_remedy_names_devices(name: str, kind: str, machine: Machine) -> None:
+    with pytest.raises(DeviceAbsentError, match=f"{kind} of this machine") as raised:
+        resolve_device(name)
+    assert "device='emulated'" in raised.value.remedy
+    assert all(known in raised.value.remedy for known in NAMES)
+
+
+def test_a_vendor_has_not_the_others_gpu(machine: Machine) -> None:
+    machine.has_amd()
+    with pytest.raises(DeviceAbsentError):
+        resolve_device("cuda")
+    machine.has_nvidia()
+    assert resolve_device("rocm").name == "amd/mi300x"
+
+
+@pytest.mark.parametrize("name", ["cuda:1", "auto:2", FakeTorchDevice("cuda", 1)])
+def test_another_index_is_refused_by_name(name: Any, machine: Machine) -> None:
+    machine.has_nvidia()
+    machine.has_torch()
+    with pytest.raises(UnknownDeviceError, match="CUDA_VISIBLE_DEVICES"):
+        resolve_device(name)
+
+
+def test_a_device_of_pytorch(machine: Machine) -> None:
+    machine.has_nvidia()
+    machine.has_torch()
+    assert resolve_device(FakeTorchDevice("cuda", 0)).name == "nvidia/h200"
+    with pytest.raises(UnknownDeviceError, match="cpu"):
+        resolve_device(FakeTorchDevice("cpu"))
+    machine.has_amd()
+    machine.has_torch("6.4")
+    assert resolve_device(FakeTorchDevice("cuda")).name == "amd/mi300x"
+
+
+def test_the_driver_of_amd_tells_the_architecture(tmp_path: Path) -> None:
+    assert read_amd_arch(tmp_path) is None
+    for node, version in enumerate(("0", "90010", "90402")):
+        (tmp_path / str(node)).mkdir()
+        text = f"cpu_cores_count 0\ngfx_target_version {version}\n"
+        (tmp_path / str(node) / "properties").write_text(text)
+    assert read_amd_arch(tmp_path) == "gfx90a"
+    (tmp_path / "1" / "properties").write_text("gfx_target_version 110000\n")
+    assert read_amd_arch(tmp_path) == "gfx1100"

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm_tile.cli import main
 from tvm_tile.cli.arrays import describe_array, write_arrays
 from tvm_tile.device import devices
+from tvm_tile.device.detect import read_gpu
 
 WEIGHTS = np.arange(32, dtype="float32").reshape(4, 8) / 32
 
@@ -62,6 +63,16 @@ def test_the_first_command_works_where_a_batch_is_open(
     captured = capsys.readouterr()
     told = captured.out if command == "explain" else captured.err
     assert "note: input 'x' is compiled as --input x=1x4" in told or command == "schedule"
+
+
+@pytest.mark.skipif(read_gpu() is not None, reason="there is a GPU")
+def test_a_missing_gpu_has_a_status_of_its_own(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", str(onnx_file), "-o", str(tmp_path / "x.tvmtile")]) == 4
+    message = capsys.readouterr().err
+    assert "--device nvidia/h200" in message
+    assert "--device emulated" in message
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +194,8 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["compile", "{missing}"], "missing.onnx"),
-        (["compile", "{broken}"], "broken.onnx"),
+        (["compile", "{missing}", "--device", "emulated"], "missing.onnx"),
+        (["compile", "{broken}", "--device", "emulated"], "broken.onnx"),
         (["compile", "{model}", "--device", "nvidia/h2000"], "did you mean nvidia/h200?"),
         (["compile", "{open}", "--device", "emulated"], "--input 'x=1x<width>'"),
         (["compile", "{model}", "-o", "/no/such/folder/x"], "/no/such/folder"),
@@ -197,7 +208,7 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["compile", "{model}", "--max-loss", "-0.1"], "max_loss must be a number"),
         (["run", "{model}", "--verify-key", "k.pem", "--input", "x=3x4"], "--verify-key was given"),
         (["run", "{saved}", "--verify-key", "{missing}"], "not signed"),
-        (["compile", "{missing_exported}"], "missing.pt2"),
+        (["compile", "{missing_exported}", "--device", "emulated"], "missing.pt2"),
         (["compile", "{model}", "--cache", ""], "cache must be a folder"),
         (["sign", "{missing}", "--key", "{missing}"], "no file"),
         (["compile", "{model}", "-o", "{folder}"], "is a folder"),

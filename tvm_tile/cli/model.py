@@ -30,8 +30,8 @@ def add_model_command(
     sub.add_argument("model", type=Path, help=model_help)
     sub.add_argument(
         "--device",
-        help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
-        'by default "auto", the GPU that is present',
+        help="such as nvidia/h200, the file of a record that `tvm-tile calibrate` wrote, cuda or "
+        "rocm; by default auto, the GPU that is present",
     )
     sub.add_argument(
         "--input",

@@ -270,7 +270,7 @@ def _architecture(
     matrix_flops: dict[str, int],
     matrix_instructions: tuple[MatrixInstruction, ...] = (),
 ) -> Device:
-    """A card of an architecture, from which :mod:`tvm_tile.device.detect` derives others.
+    """A card of an architecture, from which :mod:`tvm_tile.device.describe` derives others.
 
     ``flops``, ``matrix_flops`` and ``l2_bytes``, of the second-level cache, are of a clock and
     multiprocessor, of which there are ``count``.
