@@ -53,6 +53,9 @@ from tvm_tile.stages.opened_store import open_store, origin_of
 from tvm_tile.stages.opening import Opening, near
 from tvm_tile.verify import Kernels, Verifier
 
+_KEYWORDS = "device", "inputs", "example_inputs", "params", "weights", "options", "progress"
+"""What :func:`compile` takes beside options."""
+
 Importer = Callable[..., tuple[Imported, Opening | None]]
 """Imports a model as :func:`_import` does, whose keyword it takes."""
 
@@ -62,8 +65,9 @@ def compile(
     model: Mapping[str, Any],
     device: Any = ...,
     *,
-    options: Options | None = ...,
+    options: Options | Mapping[str, Any] | None = ...,
     progress: Progress | None = ...,
+    **named: Any,
 ) -> CompiledEntries: ...
 
 
@@ -76,8 +80,9 @@ def compile(
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = ...,
     params: Params | None = ...,
     weights: int = ...,
-    options: Options | None = ...,
+    options: Options | Mapping[str, Any] | None = ...,
     progress: Progress | None = ...,
+    **named: Any,
 ) -> CompiledModel: ...
 
 
@@ -89,8 +94,9 @@ def compile(
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
-    options: Options | None = None,
+    options: Options | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    **named: Any,
 ) -> CompiledModel | CompiledEntries:
     """Compile a model for a GPU, without tuning.
 
@@ -101,8 +107,8 @@ def compile(
             :class:`tvm_tile.RelayText`, or a Relax ``IRModule``. Or several entries of one model,
             such as ``{"prefill": program, "decode": other}``, which then have their weights in
             common, and state of the same name.
-        device: as of :func:`tvm_tile.find_device`, a record, a ``tvm.target.Target``, or, for the
-            GPU that is present, ``"auto"``, the default, ``"cuda"``, ``"rocm"``, a ``torch.device``.
+        device: as of :func:`tvm_tile.find_device`, a record, a ``tvm.target.Target``; for the GPU
+            that is present ``"auto"``, the default, ``"cuda"``, ``"rocm"``, a ``torch.device``.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
             a number, or an :class:`Open` range, any value of which a call may then have; by default
             the model's own range, or a number that its file tells, or 1 for a batch, as noted.
@@ -110,7 +116,7 @@ def compile(
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
         weights: how many last inputs CUDA graphs read where they lie, if PyTorch's; 0 by default.
-        options: how to compile; by default ``Options()``, whose fields give their defaults.
+        options, named: how to compile, in all and by name (``tf32=True``), which comes first.
         progress: called after every compiled kernel with (name, done, total), if not ``None``.
 
     Returns:
@@ -122,17 +128,16 @@ def compile(
         ModelError: the model cannot be read (ModelFileError), or uses an operator that nobody can
             import or write (UnsupportedOperatorError); ``inputs`` or ``example_inputs`` do not fit
             it; or entries differ in a state that they should have in common.
-        DynamicShapeError: an extent is open, and nothing tells a value or a greatest one; or the
-            model is not the same at all values of one.
+        DynamicShapeError: an extent has no value and no end, or the model varies with its value.
         DeviceError: no record has that name (UnknownDeviceError), a file holds none
             (DeviceRecordError), or the GPU is older than every record's (DeviceTooSmallError).
         DeviceAbsentError: there is no GPU, and none was named, or ``topk`` is to measure on it.
-        OptionError: ``options`` are none, or ask for what the device does not have.
+        OptionError: an option is unknown, or asks for what the device does not have.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
         VerificationError: with ``verify``: no schedule of a function is right.
     """
-    options = checked_options(options)
+    options = checked_options(options, named, _KEYWORDS)
     with one_compilation():
         record = with_options(resolve_device(device), options)
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), HeldMemory())
