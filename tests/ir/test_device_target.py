@@ -42,8 +42,8 @@ def test_tvms_own_code_for_rocm_takes_no_larger_blocks(device: Device) -> None:
     [
         ({"kind": "cuda", "arch": "sm_90"}, "nvidia/h200"),
         ({"kind": "cuda", "arch": "sm_90a"}, "nvidia/h200"),
-        ({"kind": "cuda", "arch": "sm_75"}, "nvidia/sm_75"),
-        ({"kind": "cuda", "arch": "sm_120"}, "nvidia/sm_120a"),
+        ({"kind": "cuda", "arch": "sm_75"}, "nvidia/t4"),
+        ({"kind": "cuda", "arch": "sm_120"}, "nvidia/rtx5090"),
         ({"kind": "rocm", "mcpu": "gfx90a"}, "amd/mi250x"),
         ("opencl", "emulated"),
         ("nvidia/nvidia-a100", "nvidia/a100"),

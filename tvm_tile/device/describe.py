@@ -6,13 +6,12 @@ import re
 from dataclasses import dataclass, replace
 
 from tvm_tile.device import Device, MemoryLevel, devices
-from tvm_tile.device.cuda import ARCHITECTURES
 from tvm_tile.errors import DeviceTooSmallError
 
 # The oldest GPUs that there is a record of, and that CUDA 13 still loads code for.
 OLDEST_COMPUTE_VERSION = (7, 0)
-# From Hopper on, the instructions that make a generation worth having need the "a" targets.
-_FIRST_ARCH_SPECIFIC = (9, 0)
+# Whose instructions, used here, need the "a" target. Code for others runs on their successors, too.
+_ARCH_SPECIFIC = (9, 0)
 _FIRST_DEPENDENT_LAUNCHES = (9, 0)
 
 
@@ -86,18 +85,20 @@ def newest_records(compute_version: tuple[int, int]) -> list[Device]:
     Of another major version only where none is known of this one: what one has the next may lack.
     """
     cards = [device for device in devices() if device.kernel_language == "cuda"]
-    older = [device for device in (*cards, *ARCHITECTURES) if version_of(device) <= compute_version]
+    older = [device for device in cards if version_of(device) <= compute_version]
     newest = max(version_of(device) for device in older)
     return [device for device in older if version_of(device) == newest]
 
 
 def _closest_record(gpu: GpuProperties) -> Device:
-    return min(
-        newest_records(gpu.compute_version),
-        key=lambda device: abs(
-            device.memory(MemoryLevel.GLOBAL).capacity - gpu.total_global_memory
-        ),
-    )
+    is_for_games = "geforce" in gpu.name.lower()  # whose matrix units have half the rates
+
+    def distance(device: Device) -> tuple[bool, int]:
+        capacity = device.memory(MemoryLevel.GLOBAL).capacity
+        is_other = ("rtx" in device.name) != is_for_games
+        return is_other, abs(capacity - gpu.total_global_memory)
+
+    return min(newest_records(gpu.compute_version), key=distance)
 
 
 def _adjusted(base: Device, gpu: GpuProperties) -> Device:
@@ -182,5 +183,5 @@ def arch_version(arch: str) -> tuple[int, int]:
 
 
 def _arch(compute_version: tuple[int, int]) -> str:
-    suffix = "a" if compute_version >= _FIRST_ARCH_SPECIFIC else ""
+    suffix = "a" if compute_version == _ARCH_SPECIFIC else ""
     return f"sm_{compute_version[0]}{compute_version[1]}{suffix}"
