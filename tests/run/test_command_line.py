@@ -73,6 +73,11 @@ def test_a_missing_gpu_has_a_status_of_its_own(
     message = capsys.readouterr().err
     assert "--device nvidia/h200" in message
     assert "--device emulated" in message
+    saved = tmp_path / "h200.tvmtile"
+    words = ["compile", str(onnx_file), "--device", "nvidia/h200", "-o", str(saved)]
+    assert main(words) == 0
+    assert main(["run", str(saved)]) == 4
+    assert "--device emulated" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

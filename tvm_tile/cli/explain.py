@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.model import add_compiled_command, open_model
-from tvm_tile.cli.output import check_output, write_text
+from tvm_tile.cli.output import write_text
+from tvm_tile.errors.arguments import check_output
 from tvm_tile.report.detail import DETAILS, SORTS, check_word
 
 
