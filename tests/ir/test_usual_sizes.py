@@ -145,6 +145,9 @@ class TestOperators:
             (model_of("Reshape", (1, "h", 7), np.array([-1, 14])), "h"),
             (model_of("Reshape", ("n", "h", 5), np.array([-1, 14])), "h"),
             (model_of("Reshape", ("n", "h", "w"), np.array([-1, 15])), "h, w"),
+            (model_of("Reshape", ("n", "h"), np.array([-1])), "h"),
+            (model_of("Reshape", ("n", "h", 768), np.array([-1, 768])), "h"),
+            (model_of("Reshape", ("n", "h", 7), np.array([0, -1, 21])), "h"),
         ],
     )
     def test_what_nothing_needs_is_asked_for(self, model: onnx.ModelProto, unknown: str) -> None:
@@ -155,6 +158,23 @@ class TestOperators:
         model = model_of("MatMul", ("k", "batch"), floats(7, 2))
         model.graph.node[0].CopyFrom(helper.make_node("Transpose", ["x"], ["r"], perm=[1, 0]))
         assert taken(model) == {"x": (7, 1)}
+
+    @pytest.mark.parametrize(
+        ("first", "last"),
+        [
+            (("Transpose", {"perm": [7, 0]}), ("MatMul", floats(7, 2))),
+            (("Transpose", {"perm": [0, 0]}), ("MatMul", floats(7, 2))),
+            (("Relu", {}), ("Conv", floats(7))),
+            (("Relu", {}), ("Reshape", np.array([-1, -1]))),
+            (("Relu", {}), ("Add", floats(2, 3, 1, 1))),
+        ],
+    )
+    def test_what_is_no_right_model_is_left_to_the_import(self, first: Any, last: Any) -> None:
+        operator, attributes = first
+        model = model_of(last[0], ("k", "height"), last[1])
+        model.graph.node[0].CopyFrom(helper.make_node(operator, ["x"], ["r"], **attributes))
+        with pytest.raises(DynamicShapeError):
+            taken(model)
 
 
 class TestMetadata:
@@ -173,7 +193,9 @@ class TestMetadata:
         assert found.sizes == {"x": expected}
         assert "as its metadata" in found.notes[0]
 
-    @pytest.mark.parametrize("text", ["", "[1]", "[0, 3]", "many", '{"a": 1}', "[true, true]"])
+    @pytest.mark.parametrize(
+        "text", ["", "[1]", "[0, 3]", "many", "0", "-3", '{"a": 1}', "[true, true]"]
+    )
     def test_what_is_no_size_is_left(self, text: str) -> None:
         with pytest.raises(DynamicShapeError, match="height, width"):
             taken(model_of("Relu", ("n", 3, "height", "width"), metadata={"imgsz": text}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ _KEEPS_SHAPE = frozenset(
         *("LeakyRelu", "Log", "Neg", "QuantizeLinear", "Relu", "Sigmoid", "Sqrt", "Tanh"),
     }
 )
+_NUMBER = re.compile("[1-9][0-9]{0,8}", re.ASCII)
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "PRelu"})
 
 Told = Mapping[int, tuple[int, str]]
@@ -134,34 +136,33 @@ class _Reading:
                     by = f"as node {node.name or node.output[0]!r} ({node.op_type}) needs"
                     if not is_fixed(dims[axes[axis]]):
                         told.setdefault(axes[axis], (extent, by))
-            followed = self._followed(name)
+            followed = self._followed(name, len(axes))
             if followed is None:
                 break
             name, order = followed
-            axes = tuple(axes[axis] for axis in order) if len(order) == len(axes) else axes
+            axes = tuple(axes[axis] for axis in order)
         return dict(self._told_by_metadata(dims)) | told
 
-    def _followed(self, name: str) -> tuple[str, tuple[int, ...]] | None:
-        """The tensor that has the extents of one that a single node reads, and its axes of these,
-        none where they stay."""
+    def _followed(self, name: str, rank: int) -> tuple[str, tuple[int, ...]] | None:
+        """The tensor that has the extents of one that a single node reads, and their order."""
+        stay = tuple(range(rank))
         readers = self.readers.get(name, ())
         if len(readers) != 1 or not readers[0].input or readers[0].input[0] != name:
             return None
         node = readers[0]
         if node.op_type in _KEEPS_SHAPE:
-            return node.output[0], ()
-        if node.op_type in _ELEMENTWISE and node.input[1] in self.constants:
-            return node.output[0], ()
-        if node.op_type == "Transpose" and (order := _attribute(node, "perm")):
-            return node.output[0], order
-        return None
+            return node.output[0], stay
+        if node.op_type in _ELEMENTWISE and len(self.constants.get(node.input[1], ())) <= rank:
+            return (node.output[0], stay) if node.input[1] in self.constants else None
+        order = _attribute(node, "perm") if node.op_type == "Transpose" else ()
+        return (node.output[0], order) if stay and tuple(sorted(order)) == stay else None
 
     def _told_by_metadata(
         self, dims: Sequence[onnx.TensorShapeProto.Dimension]
     ) -> Iterator[tuple[int, tuple[int, str]]]:
         for axis, dim in enumerate(dims):
             text = self.metadata.get(extent_name(dim) or "", "")
-            if not is_fixed(dim) and text.isdecimal():
+            if not is_fixed(dim) and _NUMBER.fullmatch(text):
                 yield axis, (int(text), f"as its metadata {extent_name(dim)!r} says")
         sizes = _image_size(self.metadata.get(_IMAGE_SIZE, ""))
         if sizes and len(dims) == 4:
@@ -207,11 +208,12 @@ class _Reading:
 
 
 def _told_by_reshape(
-    dims: Sequence[onnx.TensorShapeProto.Dimension], target: Sequence[int]
+    dims: Sequence[onnx.TensorShapeProto.Dimension], target: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
     """Extents that a constant shape needs: the last one that is open, or two that are equal.
 
-    An extent that the shape leaves out is the batch, if that is open, of which one is taken.
+    A first extent that the shape leaves out is the batch, if that is open, of which one is taken;
+    unless all other extents are there without it, for then it may be several.
     """
     copied = {axis for axis, extent in enumerate(target) if extent == 0}
     is_batched = bool(dims) and not is_fixed(dims[0])
@@ -220,7 +222,8 @@ def _told_by_reshape(
         for axis, dim in enumerate(dims)
         if not is_fixed(dim) and axis not in copied and not (axis == 0 and is_batched)
     ]
-    if not target or (-1 in target and not is_batched) or not open_axes:
+    has_batch = is_batched and target[:1] == (-1,) and target.count(-1) == 1
+    if not target or (-1 in target and not has_batch) or not open_axes:
         return
     total = math.prod(extent for extent in target if extent > 0)
     known = math.prod(
@@ -228,7 +231,8 @@ def _told_by_reshape(
     )
     quotient, rest = divmod(total, known) if known else (0, 1)
     root = quotient if len(open_axes) == 1 else math.isqrt(quotient)
-    if rest or root < 1 or root ** len(open_axes) != quotient or len(open_axes) > 2:
+    is_told = 0 < root ** len(open_axes) == quotient and (root > 1 or not has_batch)
+    if rest or not is_told or len(open_axes) > 2:
         return
     yield from ((axis, root) for axis in open_axes)
 
