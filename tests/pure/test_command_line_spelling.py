@@ -23,7 +23,8 @@ from tvm_tile.cli.spelling import in_words
         ('device="emulated"', "--device emulated"),
         ('more: detail="kernels", "joined"', 'more: --detail kernels, "joined"'),
         ("leave params= out", "leave --params out"),
-        # What has no option stays, and so does what is none.
+        # What has no option stays, and so does what is none, or tells how a model was compiled.
+        ("with low_bit=True, topk=3", "with low_bit=True, topk=3"),
         ("Options(coschedule=False)", "Options(coschedule=False)"),
         (
             "give extents one name, Open(..., name=...)",

@@ -6,9 +6,6 @@ import re
 import shlex
 from collections.abc import Callable
 
-_FLAGS = ("tf32", "low_bit")
-_VALUES = ("topk", "max_loss", "device", "detail", "sort", "params")
-
 _NAME = r"'(?P<name>(?:[^'\\]|\\.)*)'"
 _SHAPE = r"\((?P<shape>(?:[^()]|\([^()]*\))*)\)"
 _SIZE = re.compile(f"{_NAME}: {_SHAPE}")
@@ -53,21 +50,18 @@ def _range(found: re.Match[str]) -> str:
 
 
 def _option(found: re.Match[str]) -> str:
-    return f"--{found['name'].replace('_', '-')} {shlex.quote(found['value'])}"
+    name, value = f"--{found['name'].replace('_', '-')}", found["value"]
+    return name if value == "True" else f"{name} {shlex.quote(value)}"
 
 
+_VALUE = r"(?P<quote>[\"']?)(?P<value>[\w./-]+)(?P=quote)"
 _SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"inputs=\{(.*?)\}(?!')", re.DOTALL), _inputs),
     (re.compile(r"\binputs="), "--input"),
     (_RANGE, _range),
-    (re.compile(r"Options\(((?:tf32|low_bit|topk|max_loss|cache)=[^(),]*)\)"), r"\g<1>"),
-    (re.compile(rf"\b({'|'.join(_FLAGS)})=True"), lambda f: f"--{f[1].replace('_', '-')}"),
     (re.compile(r"\bcache=False"), "--cache none"),
-    (
-        re.compile(
-            rf"\b(?P<name>{'|'.join(_VALUES)})=(?P<quote>[\"']?)(?P<value>[\w./-]+)(?P=quote)"
-        ),
-        _option,
-    ),
+    # Options by themselves are what a model was compiled with.
+    (re.compile(rf"Options\((?P<name>tf32|low_bit|topk|max_loss)={_VALUE}\)"), _option),
+    (re.compile(rf"\b(?P<name>device|detail|sort)={_VALUE}"), _option),
     (re.compile(r"\bparams="), "--params"),
 )
