@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+from tvm_tile._version import __version__  # noqa: E402
 
 project = "tvm_tile"
-html_title = project
+version = release = __version__
+html_title = f"{project} {version}"
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "tutorials/[0-9]*.py", "bench/results/*.md"]
 source_suffix = {".md": "markdown", ".py": "lesson"}

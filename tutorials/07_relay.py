@@ -66,11 +66,11 @@ same = tvm_tile.compile(text, "emulated", params=weights, inputs=shape)
 np.testing.assert_array_equal(same(image), probabilities)
 
 # 3. What is refused. Parameters without a value are inputs; a value that the program's shapes
-#    contradict is an error, and so is a size that is left open.
+#    contradict is an error, and so is a size. (Without one, a batch is 1, as the report says.)
 
 try:
-    tvm_tile.compile(text, "emulated", params=weights)
-except tvm_tile.DynamicShapeError as error:
+    tvm_tile.compile(text, "emulated", params=weights, inputs={"image": (2, 1, 16, 16)})
+except tvm_tile.ModelError as error:
     print(error)
 
 # 4. What was different then. Relay's `round` went away from zero on halves, as C's does; today's

@@ -53,6 +53,9 @@ from tvm_tile.stages.opened_store import open_store, origin_of
 from tvm_tile.stages.opening import Opening, near
 from tvm_tile.verify import Kernels, Verifier
 
+_KEYWORDS = "device", "inputs", "example_inputs", "params", "weights", "options", "progress"
+"""What :func:`compile` takes beside options."""
+
 Importer = Callable[..., tuple[Imported, Opening | None]]
 """Imports a model as :func:`_import` does, whose keyword it takes."""
 
@@ -60,37 +63,40 @@ Importer = Callable[..., tuple[Imported, Opening | None]]
 @overload
 def compile(
     model: Mapping[str, Any],
-    device: str | Device = ...,
+    device: Any = ...,
     *,
-    options: Options | None = ...,
+    options: Options | Mapping[str, Any] | None = ...,
     progress: Progress | None = ...,
+    **named: Any,
 ) -> CompiledEntries: ...
 
 
 @overload
 def compile(
     model: Any,
-    device: str | Device = ...,
+    device: Any = ...,
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = ...,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = ...,
     params: Params | None = ...,
     weights: int = ...,
-    options: Options | None = ...,
+    options: Options | Mapping[str, Any] | None = ...,
     progress: Progress | None = ...,
+    **named: Any,
 ) -> CompiledModel: ...
 
 
 def compile(
     model: Any,
-    device: str | Device = "auto",
+    device: Any = "auto",
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
     weights: int = 0,
-    options: Options | None = None,
+    options: Options | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    **named: Any,
 ) -> CompiledModel | CompiledEntries:
     """Compile a model for a GPU, without tuning.
 
@@ -101,16 +107,16 @@ def compile(
             :class:`tvm_tile.RelayText`, or a Relax ``IRModule``. Or several entries of one model,
             such as ``{"prefill": program, "decode": other}``, which then have their weights in
             common, and state of the same name.
-        device: ``vendor/model`` as in :func:`tvm_tile.find_device`, a record, or ``"auto"``:
-            the GPU that is present, else the emulated one. ``"auto"`` is the default.
+        device: as of :func:`tvm_tile.find_device`, a record, a ``tvm.target.Target``; for the GPU
+            that is present ``"auto"``, the default, ``"cuda"``, ``"rocm"``, a ``torch.device``.
         inputs: input name -> shape, for inputs whose extents the model leaves open. An extent is
             a number, or an :class:`Open` range, any value of which a call may then have; by default
-            the range that a PyTorch program, or a Relax function, has itself.
+            the model's own range, or a number that its file tells, or 1 for a batch, as noted.
         example_inputs: arguments of ``forward``, in order or by name, for a ``torch.nn.Module``.
         params: values of a Relay program's parameters: the file that ``relay.save_param_dict``
             wrote, its bytes, or a mapping from names to arrays. Parameters without one are inputs.
         weights: number of last inputs that CUDA graphs read in place, if PyTorch's; 0 by default.
-        options: how to compile; by default ``Options()``, whose fields give their defaults.
+        options, named: how to compile, in all and by name (``tf32=True``), which comes first.
         progress: called after every compiled kernel with (name, done, total), if not ``None``.
 
     Returns:
@@ -122,17 +128,16 @@ def compile(
         ModelError: the model cannot be read (ModelFileError), or uses an operator that nobody can
             import or write (UnsupportedOperatorError); ``inputs`` or ``example_inputs`` do not fit
             it; or entries differ in a state that they should have in common.
-        DynamicShapeError: an extent is open without a greatest value; or the model is not the same
-            at all values of one.
+        DynamicShapeError: an extent has no value and no end, or the model varies with its value.
         DeviceError: no record has that name (UnknownDeviceError), a file holds none
             (DeviceRecordError), or the GPU is older than every record's (DeviceTooSmallError).
-        DeviceAbsentError: ``topk`` asks for measurements, and there is no GPU to take them on.
-        OptionError: ``options`` are none, or ask for what the device does not have.
+        DeviceAbsentError: there is no GPU, and none was named, or ``topk`` is to measure on it.
+        OptionError: an option is unknown, or asks for what the device does not have.
         CompilerNotFoundError: no compiler for the device's kernels is installed.
         BuildError: a kernel builds neither with our schedule nor with TVM's, or a stage fails.
         VerificationError: with ``verify``: no schedule of a function is right.
     """
-    options = checked_options(options)
+    options = checked_options(options, named, _KEYWORDS)
     with one_compilation():
         record = with_options(resolve_device(device), options)
         compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), HeldMemory())
@@ -238,8 +243,8 @@ class _Compiler:
         watch.lap("schedule and lower", _within(builder, lowered.measure))
         done = _known(lowered, record, builder, options)
         symbols, effects = () if opening is None else opening.symbols, imported.effects
-        notes = *notes, *options.notes(record), *_notes(lowered), *effects.describe()
-        notes = *notes, *_open_notes(symbols, options)
+        notes = *imported.notes, *notes, *options.notes(record), *_notes(lowered)
+        notes = *notes, *effects.describe(), *_open_notes(symbols, options)
         known = Report(
             *(record.name, (), notes, watch.stages, lowered.fused.decisions),
             is_estimated=record.is_estimated,
@@ -258,7 +263,7 @@ class _Compiler:
 
 def schedule(
     model: Any,
-    device: str | Device = "auto",
+    device: Any = "auto",
     *,
     inputs: Mapping[str, Sequence[int | Open]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
@@ -296,7 +301,8 @@ def _import(
     """
     check_examples(example_inputs)
     source = read_exported_file(model)
-    sizes = all_sizes(source, checked_sizes(inputs, Open))
+    completed = all_sizes(source, checked_sizes(inputs, Open))
+    sizes = completed.sizes
     low_bit = options is not None and options.low_bit
     opened = open_inputs(sizes)
     for_kernels = options is not None and options.control != "host" and device.supports_grid_barrier
@@ -311,7 +317,7 @@ def _import(
             matrix_dtypes=matrix_dtypes(device),
             in_loops=in_loops and for_kernels and opened is None,
         )
-        return with_weights(found, weights)
+        return replace(with_weights(found, weights), notes=completed.notes)
 
     if opened is None:
         return import_at(checked_sizes(sizes), example_inputs), None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tvm_tile.device import Device, with_tf32
@@ -189,15 +190,38 @@ class Options:
             )
 
 
-def checked_options(options: Options | None) -> Options:
+def checked_options(
+    options: Options | Mapping[str, Any] | None,
+    named: Mapping[str, Any] = MappingProxyType({}),
+    others: Iterable[str] = (),
+) -> Options:
     """The options that were passed, or the defaults.
 
+    Args:
+        options: as they are, or by name.
+        named: further ones by name, which come before ``options``.
+        others: names that may be meant where none of an option is.
+
     Raises:
-        OptionError: something else was passed.
+        OptionError: something else was passed, or a name is none of an option.
     """
-    if options is not None and not isinstance(options, Options):
-        raise OptionError("options must be tvm_tile.Options", repr(options)[:200], "Options(...)")
-    return options or Options()
+    if options is not None and not isinstance(options, Options | Mapping):
+        raise OptionError(
+            "options must be tvm_tile.Options, or options by name",
+            repr(options)[:200],
+            'options={"tf32": True}',
+        )
+    base = options if isinstance(options, Options) else Options()
+    given = {**(options if isinstance(options, Mapping) else {}), **named}
+    known = [field.name for field in fields(Options)]
+    for name in given:
+        if name not in known:
+            raise OptionError(
+                f"options are {', '.join(known)}",
+                repr(name),
+                did_you_mean(str(name), (*known, *others), "leave it out"),
+            )
+    return replace(base, **given)
 
 
 def with_options(device: Device, options: Options) -> Device:

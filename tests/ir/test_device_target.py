@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from tvm_tile.compat import make_target
 from tvm_tile.device import Device, MemoryLevel, devices
-from tvm_tile.device.detect import device_for_target, load_cuda_runtime
+from tvm_tile.device.detect import device_for_target, load_cuda_runtime, resolve_device
 from tvm_tile.device.rocm import ROCM_DEVICES
 from tvm_tile.errors import UnknownDeviceError
 
@@ -42,8 +42,8 @@ def test_tvms_own_code_for_rocm_takes_no_larger_blocks(device: Device) -> None:
     [
         ({"kind": "cuda", "arch": "sm_90"}, "nvidia/h200"),
         ({"kind": "cuda", "arch": "sm_90a"}, "nvidia/h200"),
-        ({"kind": "cuda", "arch": "sm_75"}, "nvidia/sm_75"),
-        ({"kind": "cuda", "arch": "sm_120"}, "nvidia/sm_120a"),
+        ({"kind": "cuda", "arch": "sm_75"}, "nvidia/t4"),
+        ({"kind": "cuda", "arch": "sm_120"}, "nvidia/rtx5090"),
         ({"kind": "rocm", "mcpu": "gfx90a"}, "amd/mi250x"),
         ("opencl", "emulated"),
         ("nvidia/nvidia-a100", "nvidia/a100"),
@@ -71,3 +71,8 @@ def test_other_targets_are_refused(target: str | dict[str, str] | None) -> None:
 def test_an_architecture_that_tvm_guessed_is_refused() -> None:
     with pytest.raises(UnknownDeviceError, match="sm_70 or newer"):
         device_for_target(Target({"kind": "cuda", "arch": "sm_50"}))
+
+
+def test_a_target_is_a_device() -> None:
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+    assert resolve_device(target) == device_for_target(target)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tile.device import devices, find_device
-from tvm_tile.device.detect import GpuProperties, describe_gpu
+from tvm_tile.device.describe import GpuProperties, describe_gpu
 from tvm_tile.device.record import from_json, to_json
 from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.errors import DeviceRecordError, OptionError
@@ -65,7 +65,7 @@ def test_shares_are_of_the_largest_first(sizes: list[int], ahead: int) -> None:
 
 def test_devices_know_whether_they_have_them() -> None:
     able = {device.name for device in devices() if device.supports_dependent_launches}
-    assert able == {"nvidia/h200", "nvidia/h100"}
+    assert able == {"nvidia/h200", "nvidia/h100", "nvidia/b200", "nvidia/rtx5090"}
 
 
 @pytest.mark.parametrize(("version", "able"), [((9, 0), True), ((12, 0), True), ((8, 9), False)])

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.device import Device, MemoryLevel, devices, find_device
-from tvm_tile.device.detect import (
-    GpuProperties,
-    describe_gpu,
-    properties_of,
-    resolve_device,
-)
-from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
+from tvm_tile.device import Device, MemoryLevel, detect, devices, find_device
+from tvm_tile.device.describe import GpuProperties, describe_gpu
+from tvm_tile.device.detect import properties_of, read_amd_arch, resolve_device
+from tvm_tile.errors import DeviceAbsentError, DeviceTooSmallError, UnknownDeviceError
 
 NAMES = [
     "nvidia/h200",
@@ -25,6 +24,12 @@ NAMES = [
     "nvidia/rtx4090",
     "nvidia/rtx3090",
     "nvidia/v100",
+    "nvidia/l40s",
+    "nvidia/l4",
+    "nvidia/a10",
+    "nvidia/t4",
+    "nvidia/rtx5090",
+    "nvidia/b200",
     "amd/mi300x",
     "amd/mi250x",
     "amd/mi355x",
@@ -133,6 +138,12 @@ def test_a_record_resolves_to_itself() -> None:
         (gpu("NVIDIA GeForce RTX 4090", (8, 9), 128, 25 * 10**9), "nvidia/rtx4090"),
         (gpu("NVIDIA GeForce RTX 3090", (8, 6), 82, 25 * 10**9), "nvidia/rtx3090"),
         (gpu("Tesla V100-SXM2-32GB", (7, 0), 80, 34 * 10**9), "nvidia/v100"),
+        (gpu("NVIDIA L40S", (8, 9), 142, 48 * 10**9), "nvidia/l40s"),
+        (gpu("NVIDIA L4", (8, 9), 58, 24 * 10**9), "nvidia/l4"),
+        (gpu("NVIDIA A10", (8, 6), 72, 24 * 10**9), "nvidia/a10"),
+        (gpu("Tesla T4", (7, 5), 40, 16 * 10**9), "nvidia/t4"),
+        (gpu("NVIDIA GeForce RTX 5090", (12, 0), 170, 34 * 10**9), "nvidia/rtx5090"),
+        (gpu("NVIDIA B200", (10, 0), 148, 190 * 10**9), "nvidia/b200"),
     ],
 )
 def test_a_known_gpu_is_its_record(properties: GpuProperties, name: str) -> None:
@@ -155,8 +166,8 @@ def test_an_unknown_generation_gets_only_what_is_safe() -> None:
     assert dict(ampere.target)["arch"] == "sm_87"
     assert dict(ampere.target)["max_shared_memory_per_block"] == 49152
     assert ampere.memory(MemoryLevel.SHARED).capacity == 49152
-    blackwell = describe_gpu(gpu("NVIDIA B200", (10, 0), 148, 190 * 10**9))
-    assert dict(blackwell.target)["arch"] == "sm_100a"
+    blackwell = describe_gpu(gpu("NVIDIA GB200", (10, 0), 144, 190 * 10**9))
+    assert dict(blackwell.target)["arch"] == "sm_100"
     # Hopper's warpgroup instructions are Hopper's alone.
     assert {i.intrinsic for i in blackwell.matrix_instructions} == {"mma"}
 
@@ -203,25 +214,26 @@ class FakeDriver:
         return 0
 
 
-RTX5090 = FakeDriver(
-    {13: 2_407_000, 36: 14_001_000, 37: 512, 39: 1536, 81: 102_400, 82: 65536, 97: 101_376, 106: 24}
+RTX5080 = FakeDriver(
+    {13: 2_617_000, 36: 15_001_000, 37: 256, 39: 1536, 81: 102_400, 82: 65536, 97: 101_376, 106: 24}
 )
-B200 = FakeDriver(
-    {13: 1_965_000, 36: 3_996_000, 37: 8192, 39: 2048, 81: 233_472, 82: 65536, 97: 232_448, 106: 32}
+B300 = FakeDriver(
+    {13: 2_032_000, 36: 3_996_000, 37: 8192, 39: 2048, 81: 233_472, 82: 65536, 97: 232_448, 106: 32}
 )
 
 
 def test_an_unknown_gpu_is_what_its_driver_tells() -> None:
-    """By the nearest record an RTX 5090 would be an H100 of 1,274 TFLOP/s."""
-    known = gpu("NVIDIA GeForce RTX 5090", (12, 0), 170, 32 * 10**9)
-    found = describe_gpu(replace(known, **properties_of(RTX5090)))
+    """Its rates are its own generation's: an RTX 5080 is no H100 of 1,274 TFLOP/s."""
+    known = gpu("NVIDIA GeForce RTX 5080", (12, 0), 84, 16 * 10**9)
+    found = describe_gpu(replace(known, **properties_of(RTX5080)))
     assert found.is_estimated
-    assert found.name == "nvidia/geforce-rtx-5090"
-    assert dict(found.matrix_flops)["bfloat16"] == pytest.approx(209.5e12, rel=0.01)
-    assert found.flops("float32") == pytest.approx(104.8e12, rel=0.01)
-    assert found.read_bandwidth == pytest.approx(1.792e12, rel=0.01)
+    assert found.name == "nvidia/geforce-rtx-5080"
+    assert dict(found.target)["arch"] == "sm_120"
+    assert dict(found.matrix_flops)["bfloat16"] == pytest.approx(112.6e12, rel=0.01)
+    assert found.flops("float32") == pytest.approx(56.3e12, rel=0.01)
+    assert found.read_bandwidth == pytest.approx(0.96e12, rel=0.01)
     assert found.memory(MemoryLevel.GLOBAL).bandwidth == found.read_bandwidth
-    assert found.clock == 2.407e9
+    assert found.clock == 2.617e9
     threads, blocks = found.max_threads_per_multi_processor, found.max_blocks_per_multi_processor
     assert (threads, blocks) == (1536, 24)
     assert found.shared_memory_per_multi_processor == 102_400
@@ -230,13 +242,31 @@ def test_an_unknown_gpu_is_what_its_driver_tells() -> None:
 
 
 def test_one_architecture_has_not_the_units_of_another() -> None:
-    known = gpu("NVIDIA B200", (10, 0), 148, 180 * 10**9)
-    found = describe_gpu(replace(known, **properties_of(B200)))
+    known = gpu("NVIDIA B300", (10, 3), 148, 270 * 10**9)
+    found = describe_gpu(replace(known, **properties_of(B300)))
     assert {i.intrinsic for i in found.matrix_instructions} == {"mma"}
     # No more than the tensor memory's unit, by which no kernel of ours multiplies, would reach.
     assert dict(found.matrix_flops)["bfloat16"] < 0.5 * 2.25e15
     assert found.memory(MemoryLevel.SHARED).capacity == 232_448
     assert found.read_bandwidth == pytest.approx(8.18e12, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "relative"),
+    [
+        ("NVIDIA GeForce RTX 4080", (8, 9), "nvidia/rtx4090"),
+        ("NVIDIA RTX 4000 Ada Generation", (8, 9), "nvidia/l4"),
+        ("NVIDIA GeForce RTX 3080", (8, 6), "nvidia/rtx3090"),
+        ("NVIDIA RTX A5000", (8, 6), "nvidia/a10"),
+    ],
+)
+def test_a_card_for_games_has_the_rates_of_one(
+    name: str, version: tuple[int, int], relative: str
+) -> None:
+    found, known = describe_gpu(gpu(name, version, 60, 20 * 10**9)), find_device(relative)
+    assert dict(found.matrix_flops)["float16"] / found.flops("float32") == pytest.approx(
+        dict(known.matrix_flops)["float16"] / known.flops("float32")
+    )
 
 
 @pytest.mark.parametrize("version", [(7, 5), (10, 3), (11, 0), (12, 1)])
@@ -248,3 +278,100 @@ def test_a_driver_that_tells_little_leaves_the_rest_to_the_architecture(
     assert found.memory(MemoryLevel.GLOBAL).bandwidth < found.l2_bandwidth
     assert found.max_threads_per_multi_processor < 2048 or version[0] in (10, 11)
     assert not any(i.intrinsic == "wgmma" for i in found.matrix_instructions)
+
+
+class FakeTorchDevice:
+    """What can be asked of a ``torch.device``."""
+
+    def __init__(self, type: str, index: int | None = None) -> None:
+        self.type, self.index = type, index
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine without GPUs, and without PyTorch."""
+    monkeypatch.setattr(detect, "read_gpu", lambda: None)
+    monkeypatch.setattr(detect, "read_amd_arch", lambda: None)
+    return Machine(monkeypatch)
+
+
+class Machine:
+    """What GPUs are present."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+
+    def has_nvidia(self) -> None:
+        self.patch.setattr(detect, "read_gpu", gpu)
+
+    def has_amd(self, arch: str = "gfx942") -> None:
+        self.patch.setattr(detect, "read_amd_arch", lambda: arch)
+
+    def has_torch(self, hip: str | None = None) -> None:
+        version = types.SimpleNamespace(hip=hip)
+        module = types.SimpleNamespace(device=FakeTorchDevice, version=version)
+        self.patch.setitem(sys.modules, "torch", module)
+
+
+@pytest.mark.parametrize("name", ["auto", "gpu", "cuda", " CUDA ", "cuda:0"])
+def test_a_gpu_that_is_present_has_several_names(name: str, machine: Machine) -> None:
+    machine.has_nvidia()
+    assert resolve_device(name).name == "nvidia/h200"
+
+
+@pytest.mark.parametrize("name", ["auto", "gpu", "rocm", "rocm:0"])
+def test_amds_are_found(name: str, machine: Machine) -> None:
+    machine.has_amd()
+    assert resolve_device(name).name == "amd/mi300x"
+    machine.has_amd("gfx908")
+    with pytest.raises(UnknownDeviceError, match="gfx908"):
+        resolve_device(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("auto", "a GPU"), ("gpu", "a GPU"), ("cuda", "an NVIDIA GPU"), ("rocm", "an AMD GPU")],
+)
+def test_without_a_gpu_the_remedy_names_devices(name: str, kind: str, machine: Machine) -> None:
+    with pytest.raises(DeviceAbsentError, match=f"{kind} of this machine") as raised:
+        resolve_device(name)
+    assert "device='emulated'" in raised.value.remedy
+    assert all(known in raised.value.remedy for known in NAMES)
+
+
+def test_a_vendor_has_not_the_others_gpu(machine: Machine) -> None:
+    machine.has_amd()
+    with pytest.raises(DeviceAbsentError):
+        resolve_device("cuda")
+    machine.has_nvidia()
+    assert resolve_device("rocm").name == "amd/mi300x"
+
+
+@pytest.mark.parametrize("name", ["cuda:1", "auto:2", FakeTorchDevice("cuda", 1)])
+def test_another_index_is_refused_by_name(name: Any, machine: Machine) -> None:
+    machine.has_nvidia()
+    machine.has_torch()
+    with pytest.raises(UnknownDeviceError, match="CUDA_VISIBLE_DEVICES"):
+        resolve_device(name)
+
+
+def test_a_device_of_pytorch(machine: Machine) -> None:
+    machine.has_nvidia()
+    machine.has_torch()
+    assert resolve_device(FakeTorchDevice("cuda", 0)).name == "nvidia/h200"
+    with pytest.raises(UnknownDeviceError, match="cpu"):
+        resolve_device(FakeTorchDevice("cpu"))
+    machine.has_amd()
+    machine.has_torch("6.4")
+    assert resolve_device(FakeTorchDevice("cuda")).name == "amd/mi300x"
+
+
+def test_the_driver_of_amd_tells_the_architecture(tmp_path: Path) -> None:
+    assert read_amd_arch(tmp_path) is None
+    for node, version in enumerate(("0", "90010", "90402")):
+        (tmp_path / str(node)).mkdir()
+        text = f"cpu_cores_count 0\ngfx_target_version {version}\n"
+        (tmp_path / str(node) / "properties").write_text(text)
+    assert read_amd_arch(tmp_path) == "gfx90a"
+    (tmp_path / "1" / "properties").write_text("gfx_target_version 110000\n")
+    assert read_amd_arch(tmp_path) == "gfx1100"

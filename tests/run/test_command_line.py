@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm_tile.cli import main
 from tvm_tile.cli.arrays import describe_array, write_arrays
 from tvm_tile.device import devices
+from tvm_tile.device.detect import read_gpu
 
 WEIGHTS = np.arange(32, dtype="float32").reshape(4, 8) / 32
 
@@ -37,6 +38,46 @@ def onnx_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "small.onnx"
     onnx.save(model, path)
     return path
+
+
+def open_model_of(path: Path) -> onnx.ModelProto:
+    """A model of one operator, whose second extent nothing tells."""
+    model = onnx.load(path)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "width"])
+    model.graph.input[0].CopyFrom(x)
+    del model.graph.node[0], model.graph.initializer[:]
+    model.graph.node[0].input[0] = "x"
+    return model
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "explain", "verify", "schedule"])
+def test_the_first_command_works_where_a_batch_is_open(
+    command: str,
+    onnx_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command, str(onnx_file), "--device", "emulated"]) == 0
+    captured = capsys.readouterr()
+    told = captured.out if command == "explain" else captured.err
+    assert "note: input 'x' is compiled as --input x=1x4" in told or command == "schedule"
+
+
+@pytest.mark.skipif(read_gpu() is not None, reason="there is a GPU")
+def test_a_missing_gpu_has_a_status_of_its_own(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", str(onnx_file), "-o", str(tmp_path / "x.tvmtile")]) == 4
+    message = capsys.readouterr().err
+    assert "--device nvidia/h200" in message
+    assert "--device emulated" in message
+    saved = tmp_path / "h200.tvmtile"
+    words = ["compile", str(onnx_file), "--device", "nvidia/h200", "-o", str(saved)]
+    assert main(words) == 0
+    assert main(["run", str(saved)]) == 4
+    assert "--device emulated" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -158,10 +199,10 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["compile", "{missing}"], "missing.onnx"),
-        (["compile", "{broken}"], "broken.onnx"),
+        (["compile", "{missing}", "--device", "emulated"], "missing.onnx"),
+        (["compile", "{broken}", "--device", "emulated"], "broken.onnx"),
         (["compile", "{model}", "--device", "nvidia/h2000"], "did you mean nvidia/h200?"),
-        (["compile", "{model}", "--device", "emulated"], "batch"),
+        (["compile", "{open}", "--device", "emulated"], "--input 'x=1x<width>'"),
         (["compile", "{model}", "-o", "/no/such/folder/x"], "/no/such/folder"),
         (["compile", "{saved}"], "must not be compiled yet"),
         (["run", "{broken_saved}"], "broken.tvmtile"),
@@ -172,7 +213,7 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["compile", "{model}", "--max-loss", "-0.1"], "max_loss must be a number"),
         (["run", "{model}", "--verify-key", "k.pem", "--input", "x=3x4"], "--verify-key was given"),
         (["run", "{saved}", "--verify-key", "{missing}"], "not signed"),
-        (["compile", "{missing_exported}"], "missing.pt2"),
+        (["compile", "{missing_exported}", "--device", "emulated"], "missing.pt2"),
         (["compile", "{model}", "--cache", ""], "cache must be a folder"),
         (["sign", "{missing}", "--key", "{missing}"], "no file"),
         (["compile", "{model}", "-o", "{folder}"], "is a folder"),
@@ -196,10 +237,12 @@ def test_an_error_is_explained_without_a_traceback(
         "missing_exported": tmp_path / "missing.pt2",
         "folder": tmp_path,
         "broken": tmp_path / "broken.onnx",
+        "open": tmp_path / "open.onnx",
         "broken_saved": tmp_path / "broken.tvmtile",
         "wrong": tmp_path / "wrong.npy",
     }
     paths["broken"].write_bytes(b"not a model")
+    onnx.save(open_model_of(onnx_file), paths["open"])
     paths["broken_saved"].write_bytes(b"not a saved model")
     np.save(paths["wrong"], np.zeros((1, 4), "float32"))
     assert main([word.format_map(paths) for word in words]) == 2

@@ -24,11 +24,11 @@ import tvm_tile
 from tvm_tile.build.program import Kernel
 from tvm_tile.errors import (
     BuildError,
+    DeviceAbsentError,
     DeviceError,
     DeviceMemoryError,
     DriverError,
     InstallationError,
-    UnknownDeviceError,
 )
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.runtime.drivers import device_api, hip, hip_device
@@ -179,7 +179,7 @@ class TestFindingTheGpu:
 
     def test_none_there(self, fake: FakeHip, made: CompiledModel) -> None:
         fake.reset(devices=0)
-        with pytest.raises(UnknownDeviceError, match=r"amd/fake and its driver.*\n.*no GPU"):
+        with pytest.raises(DeviceAbsentError, match=r"amd/fake and its driver.*\n.*no GPU"):
             fake.model(made)(X)
 
     def test_no_library(
@@ -187,13 +187,13 @@ class TestFindingTheGpu:
     ) -> None:
         monkeypatch.setattr(hip, "_LIBRARIES", ("libamdhip64.so.0",))
         monkeypatch.setattr(hip, "_loaded", functools.cache(hip._loaded.__wrapped__))
-        with pytest.raises(UnknownDeviceError, match=r"libamdhip64[^§]*install ROCm"):
+        with pytest.raises(DeviceAbsentError, match=r"libamdhip64[^§]*install ROCm"):
             fake.model(made)(X)
         monkeypatch.undo()
         assert fake.model(made)(X).any()  # that there was none is not kept
 
     def test_a_library_that_is_too_old(self) -> None:
-        with pytest.raises(UnknownDeviceError, match=r"ROCm 6[^§]*has no hipInit"):
+        with pytest.raises(DeviceAbsentError, match=r"ROCm 6[^§]*has no hipInit"):
             Hip(ctypes.CDLL(None))
 
     def test_a_library_that_is_loaded_already_is_taken(self, fake: FakeHip) -> None:

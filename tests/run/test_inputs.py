@@ -134,7 +134,8 @@ def test_8_bit_floats_are_not_emulated(dtype: str) -> None:
         ({"inputs": {3: (1,)}}, ModelError),
         ({"inputs": [(2, 3)]}, ModelError),
         ({"example_inputs": T}, ModelError),
-        ({"options": {"topk": 1}}, OptionError),
+        ({"options": {"tpok": 1}}, OptionError),
+        ({"tpok": 1}, OptionError),
         ({"options": tvm_tile.Options(topk=2)}, DeviceAbsentError),
     ],
 )

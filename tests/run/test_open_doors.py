@@ -119,10 +119,9 @@ class TestExportedPrograms:
         torch.export.save(program, tmp_path / "norm.pt2")
         check(compiled(tmp_path / "norm.pt2"), program.module(), norm, (1, 9, 32))
 
-    def test_a_range_without_an_end_needs_one(self) -> None:
+    def test_a_range_without_an_end_may_be_given_one(self) -> None:
         unbounded = exported(Dim("m"))
-        with pytest.raises(DynamicShapeError, match=r"m from 1 on[\s\S]*Open\(1, 4096\), 16"):
-            compiled(unbounded)
+        assert [one.shape for one in compiled(unbounded).inputs] == [(1, 16), (1, 8)]
         bounded = compiled(unbounded, inputs={"x": (Open(1, 9), 16)})
         check(bounded, unbounded.module(), norm, (1, 5, 9))
 
@@ -332,8 +331,6 @@ class TestRelax:
             compiled(Sums, inputs={"x": (Open(1, 13), 16)})
         mod = Sums.clone()
         mod["main"] = mod["main"].without_attr("tir_var_upper_bound")
-        with pytest.raises(DynamicShapeError, match="n from 1 on"):
-            compiled(mod)
         model = compiled(mod, inputs={"y": (Open(2, 13, name="rows"), 16)})
         assert str(model.inputs[0]) == "x: float32[rows, 16]"
         assert model.verify().is_right
@@ -359,10 +356,8 @@ class TestRelay:
             wanted = softmax(x @ weights.T, 1)
             np.testing.assert_allclose(model(x), wanted, rtol=1e-4, atol=1e-6)
 
-    def test_without_a_range_it_is_refused(self) -> None:
+    def test_an_extent_that_the_program_fixes_has_no_range(self) -> None:
         source, params = tvm_tile.RelayText(RELAY), {"w": np.ones((4, 16), "float32")}
-        with pytest.raises(DynamicShapeError, match="ranges such as Open"):
-            compiled(source, params=params)
         with pytest.raises(DynamicShapeError, match="give 16"):
             compiled(source, params=params, inputs={"x": (3, Open(1, 16))})
 

@@ -210,7 +210,10 @@ class TestCommandLine:
             ([*whole, "rows=3"], "rows = 3"),
             ([*whole, "n=4"], "'n'"),
             ([*whole, "rows=4", "--input-file", str(tmp_path / "x.npy")], "leave one of them out"),
-            (["run", str(onnx_file), "--input", "x=[9:1]x4"], "'x' has 9 to 1"),
+            (
+                ["run", str(onnx_file), "--device", "emulated", "--input", "x=[9:1]x4"],
+                "'x' has 9 to 1",
+            ),
         ):
             assert main(words) == 2
             assert message in capsys.readouterr().err

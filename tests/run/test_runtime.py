@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax import op
 
 from tvm_tile.build import Kernel
-from tvm_tile.errors import BuildError, DeviceError, InputError, UnknownDeviceError
+from tvm_tile.errors import BuildError, DeviceAbsentError, DeviceError, InputError
 from tvm_tile.graph.signature import Signature
 from tvm_tile.report.shown import Report
 from tvm_tile.runtime import CompiledModel, Timing
@@ -198,7 +198,7 @@ class TestInputErrors:
     @pytest.mark.skipif(GPU, reason="needs a machine without a GPU")
     def test_without_the_device_the_remedy_is_elsewhere(self) -> None:
         model = compile_model(layer, (X.shape, W.shape), device_name="nvidia/h200")
-        with pytest.raises(UnknownDeviceError, match="emulated"):
+        with pytest.raises(DeviceAbsentError, match="emulated"):
             model(X, W)
 
 

@@ -135,9 +135,15 @@ class TestAllOrNothing:
         assert path.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_a_missing_folder_is_an_os_error(self, model: CompiledModel, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
+    def test_a_missing_folder_is_told(self, model: CompiledModel, tmp_path: Path) -> None:
+        with pytest.raises(SavedModelError, match=r"folder[^§]*no\n[^§]*create it"):
             model.save(tmp_path / "no" / "m.tvmtile")
+
+    @pytest.mark.parametrize("name", ["model.onnx", "model.pt2", "model.relay"])
+    def test_a_model_that_is_not_compiled_is_not_loaded(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / name).write_bytes(b"PK or anything")
+        with pytest.raises(SavedModelError, match=r"not compiled[^§]*tvm_tile\.compile"):
+            tvm_tile.load(tmp_path / name)
 
 
 def _orphan(folder: Path, age: float) -> Path:
@@ -174,9 +180,8 @@ class TestManyWriters:
         model.save(tmp_path / "link")
         assert (kept.read_bytes(), (tmp_path / "link").is_symlink()) == (b"kept", False)
         os.mkfifo(tmp_path / "pipe")
-        for wrong in (tmp_path / "pipe", tmp_path):
-            with pytest.raises(FileExistsError):
-                model.save(wrong)
+        with pytest.raises(FileExistsError):
+            model.save(tmp_path / "pipe")
 
 
 def _forged(good: Path, path: Path, change: Callable[[Any], None]) -> Path:

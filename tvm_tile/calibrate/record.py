@@ -7,7 +7,7 @@ from dataclasses import replace
 from tvm_tile.calibrate.driver import GpuFacts
 from tvm_tile.device import Device, Measurement, MemoryLevel, Reading
 from tvm_tile.device.cuda import H200
-from tvm_tile.device.detect import GpuProperties, describe_gpu
+from tvm_tile.device.describe import GpuProperties, describe_gpu
 from tvm_tile.device.times import DependentLaunchTimes
 
 # A multiply-add, two operations, reads three registers of four bytes.

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tvm_tile.cli.completion import ASKED, candidates
 from tvm_tile.cli.interrupt import end_cleanly_on_signals
 from tvm_tile.cli.parser import build_parser
+from tvm_tile.cli.spelling import in_words
 from tvm_tile.cli.status import ExitStatus, status_of
 from tvm_tile.cli.verbosity import Verbosity
 
@@ -55,5 +56,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         if status is ExitStatus.FAULT or arguments.verbosity is Verbosity.VERBOSE:
             traceback.print_exc()
         kind = "internal error" if status is ExitStatus.FAULT else "error"
-        print(f"tvm-tile: {kind}: {error}", file=sys.stderr)
+        print(f"tvm-tile: {kind}: {in_words(str(error))}", file=sys.stderr)
         return status

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.model import count
-from tvm_tile.cli.output import check_output, print_table
+from tvm_tile.cli.output import print_table
 from tvm_tile.cli.verbosity import tell
 from tvm_tile.device import Device
 from tvm_tile.device.record import SUFFIX, write_record
 from tvm_tile.errors import InputError
+from tvm_tile.errors.arguments import check_output
 
 
 def add(commands: Any) -> None:

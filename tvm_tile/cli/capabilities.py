@@ -76,9 +76,11 @@ def _looked_for(name: str, look: Callable[[], Found], *, compiles: bool = False)
 def _cuda_compiler() -> Found:
     """Compile an empty kernel for an NVIDIA GPU."""
     from tvm_tile.build.cuda import compile_cuda, compiler_for
-    from tvm_tile.device.detect import detect_device
+    from tvm_tile.device.describe import describe_gpu
+    from tvm_tile.device.detect import read_gpu
 
-    arch = str(dict(detect_device().target).get("arch", _NVIDIA_ARCH))
+    gpu = read_gpu()
+    arch = _NVIDIA_ARCH if gpu is None else str(dict(describe_gpu(gpu).target)["arch"])
     compile_cuda(_EMPTY_CUDA, arch)
     lines = compiler_for(arch).splitlines()
     return next((line for line in lines if "release" in line), lines[0]), ""
@@ -87,7 +89,8 @@ def _cuda_compiler() -> Found:
 def _nvidia_gpu() -> Found:
     """Look for an NVIDIA GPU, and its record."""
     from tvm_tile.calibrate.driver import first_gpu
-    from tvm_tile.device.detect import describe_gpu, load_cuda_runtime, read_gpu
+    from tvm_tile.device.describe import describe_gpu
+    from tvm_tile.device.detect import load_cuda_runtime, read_gpu
 
     gpu = read_gpu()
     if gpu is None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.model import SAVED_SUFFIX, SOURCE, add_model_command, add_options, open_model
-from tvm_tile.cli.output import check_output, describe_size
+from tvm_tile.cli.output import describe_size
 from tvm_tile.errors import ModelError
+from tvm_tile.errors.arguments import check_output
 
 
 def add(commands: Any) -> None:
@@ -22,7 +23,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Compile a model, and save it."""
     output = arguments.output or Path(arguments.model.stem + SAVED_SUFFIX)
-    check_output(output)
+    check_output(output)  # compiling can take minutes: better told before than after
     if arguments.model.suffix == SAVED_SUFFIX:
         raise ModelError(
             "the model must not be compiled yet", str(arguments.model), "pass the ONNX file"

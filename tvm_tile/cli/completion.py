@@ -119,6 +119,6 @@ def _values(action: argparse.Action | None) -> Iterator[str]:
     elif action.dest == "device":
         from tvm_tile.device import devices
 
-        yield "auto"
+        yield from ("auto", "cuda", "rocm")
         yield from (device.name for device in devices())
         yield from map(str, Path().glob("*.json"))

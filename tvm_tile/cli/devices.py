@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm_tile.cli.output import print_table
 from tvm_tile.device import Device, MemoryLevel, devices
+from tvm_tile.errors import DeviceError
 
 
 def add(commands: Any) -> None:
@@ -16,12 +17,20 @@ def add(commands: Any) -> None:
 
 def run(_: argparse.Namespace) -> None:
     """Print a table of all devices that there is a record of."""
-    from tvm_tile.device.detect import detect_device
-
     headings = ("device", "target", "processors", "GB", "TB/s", "fp32 TFLOP/s", "KiB a block")
     rows = [(*headings, "measured"), *(_row(device) for device in devices())]
     print_table(rows, names=2)
-    print(f"auto is {detect_device().name} on this machine")
+    print(f"auto is {device_of_auto()} on this machine")
+
+
+def device_of_auto() -> str:
+    """The name of what ``--device auto`` is here; ``"no device"`` without a GPU that serves."""
+    from tvm_tile.device.detect import detect_device
+
+    try:
+        return detect_device().name
+    except DeviceError:
+        return "no device"
 
 
 def _row(device: Device) -> tuple[str, ...]:

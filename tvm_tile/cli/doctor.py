@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm_tile._version import __version__
 from tvm_tile.cli.capabilities import Capability, capabilities
+from tvm_tile.cli.devices import device_of_auto
 from tvm_tile.cli.status import ExitStatus
 from tvm_tile.compat import installed_versions
 
@@ -36,14 +37,14 @@ def run(arguments: argparse.Namespace) -> ExitStatus:
     if arguments.json:
         content = {
             "versions": versions,
-            "auto": _device_of_auto(),
+            "auto": device_of_auto(),
             "capabilities": [asdict(one) for one in found],
         }
         print(json.dumps(content, indent=1))
     else:
         print(", ".join(f"{name} {version}" for name, version in versions.items()))
         print("\n".join(lines_of(found)))
-        print(f"auto is {_device_of_auto()} on this machine")
+        print(f"auto is {device_of_auto()} on this machine")
     is_able = any(one.compiles and one.is_ready for one in found)
     return ExitStatus.RIGHT if is_able else ExitStatus.ENVIRONMENT
 
@@ -57,14 +58,3 @@ def lines_of(found: Sequence[Capability]) -> list[str]:
         if one.remedy:
             lines.append(f"    {' ' * width}  remedy: {one.remedy}")
     return lines
-
-
-def _device_of_auto() -> str:
-    """Name of the device that ``"auto"`` stands for."""
-    from tvm_tile.device.detect import detect_device
-    from tvm_tile.errors import DeviceError
-
-    try:
-        return detect_device().name
-    except DeviceError:
-        return "no device"

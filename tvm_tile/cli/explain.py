@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.model import add_compiled_command, open_model
-from tvm_tile.cli.output import check_output, write_text
+from tvm_tile.cli.output import write_text
+from tvm_tile.errors.arguments import check_output
 from tvm_tile.report.detail import DETAILS, SORTS, check_word
 
 
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     drawings = [(path, draw) for path, draw in asked if path is not None]
     for path, _ in drawings:
         check_output(path)
-    model = open_model(arguments)
+    model = open_model(arguments, shows_notes=True)
     for path, draw in drawings:
         write_text(path, draw(model.report))
     if arguments.json:

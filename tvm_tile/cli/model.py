@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_tile.cli.shapes import SHAPE, named_shape
+from tvm_tile.cli.spelling import in_words
 from tvm_tile.cli.verbosity import Verbosity, tell
 from tvm_tile.errors import InputError
 
@@ -29,8 +30,8 @@ def add_model_command(
     sub.add_argument("model", type=Path, help=model_help)
     sub.add_argument(
         "--device",
-        help="such as nvidia/h200, or the file of a record that `tvm-tile calibrate` wrote; "
-        'by default "auto", the GPU that is present',
+        help="such as nvidia/h200, the file of a record that `tvm-tile calibrate` wrote, cuda or "
+        "rocm; by default auto, the GPU that is present",
     )
     sub.add_argument(
         "--input",
@@ -94,8 +95,12 @@ def count(least: int) -> Callable[[str], int]:
     return read
 
 
-def open_model(arguments: argparse.Namespace) -> CompiledModel:
-    """Load a saved model, or compile any other, with its progress on standard error."""
+def open_model(arguments: argparse.Namespace, *, shows_notes: bool = False) -> CompiledModel:
+    """Load a saved model, or compile any other, with its progress on standard error.
+
+    What should be known of the compilation is told there, too, unless the command ``shows_notes``
+    itself, with the report.
+    """
     import tvm_tile
 
     key = getattr(arguments, "verify_key", None)
@@ -113,7 +118,10 @@ def open_model(arguments: argparse.Namespace) -> CompiledModel:
             f"--verify-key was given for {arguments.model}",
             "leave it out, or pass a saved model",
         )
-    return _compiled(arguments)
+    model = _compiled(arguments)
+    for note in () if shows_notes else model.report.notes:
+        tell(f"note: {in_words(note)}", arguments.verbosity)
+    return model
 
 
 def _compiled(arguments: argparse.Namespace) -> CompiledModel:

@@ -6,23 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from tvm_tile.errors import SavedModelError
 from tvm_tile.files.whole_file import replacing
-
-
-def check_output(output: Path) -> None:
-    """Refuse an output that could not be written.
-
-    Raises:
-        SavedModelError: the folder does not exist, or the path is a folder.
-    """
-    # Compiling can take minutes: better told before than after.
-    if not output.parent.is_dir():
-        raise SavedModelError(
-            "the folder of the output must exist", str(output.parent), "create it, or use another"
-        )
-    if output.is_dir():
-        raise SavedModelError("the output must be a file", f"{output} is a folder", "name the file")
 
 
 def write_text(path: Path, text: str) -> None:

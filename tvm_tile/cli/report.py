@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile.cli.model import add_compiled_command, open_model
-from tvm_tile.cli.output import check_output
+from tvm_tile.errors.arguments import check_output
 
 
 def add(commands: Any) -> None:

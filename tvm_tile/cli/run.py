@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm_tile.cli.inputs import add_inputs, random_inputs_of, read_inputs
 from tvm_tile.cli.model import add_compiled_command, open_model
-from tvm_tile.cli.output import check_output
 from tvm_tile.cli.verbosity import tell
+from tvm_tile.errors.arguments import check_output
 
 
 def add(commands: Any) -> None:

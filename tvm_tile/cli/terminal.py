@@ -11,6 +11,7 @@ from rich.table import Table as Drawn
 from rich.text import Text
 from rich.theme import Theme
 
+from tvm_tile.cli.spelling import in_words
 from tvm_tile.report.screen.table import Part, Table, plain
 
 _GAP = 2  # characters between columns
@@ -34,7 +35,8 @@ class _Reports(RegexHighlighter):
 
 
 def show(parts: Sequence[Part]) -> None:
-    """Print a report on standard output."""
+    """Print a report on standard output, in the command line's words."""
+    parts = [in_words(part) if isinstance(part, str) else part for part in parts]
     if not sys.stdout.isatty():
         print(plain(parts))
         return

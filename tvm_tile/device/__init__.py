@@ -55,7 +55,7 @@ def find_device(name: str) -> Device:
     Args:
         name: ``vendor/model`` in any case, such as ``"nvidia/h200"``, ``"emulated"``, or the
             path of a record that ``tvm-tile calibrate`` wrote, which ends in ``.json``.
-            (``"auto"`` is resolved by :func:`tvm_tile.device.detect.detect_device`.)
+            (``"auto"``, ``"cuda"`` and ``"rocm"`` are for ``compile(device=...)``.)
 
     Returns:
         The frozen :class:`Device` record.
@@ -80,7 +80,7 @@ def find_device(name: str) -> Device:
     # People type "h200": compare with the part after the vendor as well.
     by_short_name = {full.rpartition("/")[2]: full for full in known}
     candidate = closest(wanted.rpartition("/")[2], by_short_name)
-    remedy = f"use one of {', '.join(known)}, or auto"
+    remedy = f"use one of {', '.join(known)}; or auto, cuda or rocm for the GPU of this machine"
     if candidate is not None:
         remedy = f"did you mean {by_short_name[candidate]}? Otherwise {remedy}"
     raise UnknownDeviceError("the device must be one that tvm_tile has a record of", name, remedy)

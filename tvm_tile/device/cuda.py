@@ -23,6 +23,7 @@ float64).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import resources
 
 from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
@@ -37,48 +38,65 @@ _SHARED_LINE = 128
 _OPERAND_BYTES = 12  # of a lane
 
 
+@dataclass(frozen=True, slots=True)
+class _Generation:
+    """What a multiprocessor of an architecture is like.
+
+    Attributes:
+        arch: compute capability, as compilers name it.
+        lanes: float32 lanes.
+        threads, blocks: that are resident.
+        shared: bytes of shared memory.
+        shared_per_block: bytes that one block can opt in to.
+        matrix_instructions: those that kernels of ours have.
+        supports_dependent_launches: whether kernels may start early.
+    """
+
+    arch: str
+    lanes: int
+    threads: int
+    blocks: int
+    shared: int
+    shared_per_block: int
+    matrix_instructions: tuple[MatrixInstruction, ...] = ()
+    supports_dependent_launches: bool = False
+
+
 def _cuda_device(
     name: str,
+    generation: _Generation,
     *,
-    arch: str,
     multi_processor_count: int,
     clock: float,
-    lanes: int,
-    threads_per_multi_processor: int,
-    blocks_per_multi_processor: int,
-    shared_per_multi_processor: int,
-    shared_per_block: int,
     global_capacity: int,
     global_bandwidth: float,
     l2_capacity: int,
     l2_bandwidth: float,
     flops: dict[str, float],
     matrix_flops: dict[str, float],
-    matrix_instructions: tuple[MatrixInstruction, ...] = (),
-    supports_dependent_launches: bool = False,
 ) -> Device:
     """Fill in what all NVIDIA cards have in common; bytes, Hz, and bytes or operations a second.
 
-    ``clock`` is the boost clock, ``lanes`` the float32 lanes of one multiprocessor,
-    ``shared_per_block`` what one block can opt in to, and ``global_bandwidth`` counts reads and
-    writes together.
+    ``clock`` is the boost clock, and ``global_bandwidth`` counts reads and writes together.
     """
+    lanes, shared_per_block = generation.lanes, generation.shared_per_block
+    is_dependent = generation.supports_dependent_launches
     off_chip = Memory(_GLOBAL, "global", global_capacity, global_bandwidth)
     return Device(
         name=name,
-        target=_target(arch, shared_per_block),
+        target=_target(generation.arch, shared_per_block),
         kernel_language="cuda",
         multi_processor_count=multi_processor_count,
         lanes_per_multi_processor=lanes,
         warp_size=32,
         max_threads_per_block=1024,
-        max_threads_per_multi_processor=threads_per_multi_processor,
+        max_threads_per_multi_processor=generation.threads,
         registers_per_multi_processor=65536,
-        shared_memory_per_multi_processor=shared_per_multi_processor,
+        shared_memory_per_multi_processor=generation.shared,
         bank_count=32,
-        max_blocks_per_multi_processor=blocks_per_multi_processor,
+        max_blocks_per_multi_processor=generation.blocks,
         register_unit=8,
-        reserved_shared_memory=shared_per_multi_processor - shared_per_block,
+        reserved_shared_memory=generation.shared - shared_per_block,
         memories=(*_on_chip(multi_processor_count * clock, lanes, shared_per_block), off_chip),
         peak_flops=tuple(sorted(flops.items())),
         matrix_flops=tuple(sorted(matrix_flops.items())),
@@ -89,11 +107,11 @@ def _cuda_device(
         launch_latency=2e-6,
         stream_launch_latency=2.5e-6,
         grid_barrier_latency=1e-6,
-        matrix_instructions=matrix_instructions,
+        matrix_instructions=generation.matrix_instructions,
         supports_grid_barrier=True,
         supports_graphs=True,
-        supports_dependent_launches=supports_dependent_launches,
-        dependent_launches=H200.dependent_launches if supports_dependent_launches else None,
+        supports_dependent_launches=is_dependent,
+        dependent_launches=H200.dependent_launches if is_dependent else None,
         times=H200.times.within_peaks(),
         measured=None,
     )
@@ -120,11 +138,6 @@ def _target(arch: str, shared_per_block: int) -> tuple[tuple[str, str | int], ..
     )
 
 
-def _mma(*dtypes: str) -> tuple[MatrixInstruction, ...]:
-    """Instructions of a warp, of 32 bytes of depth, with sums in float32."""
-    return tuple(MatrixInstruction((16, 8, 16), dtype, "float32", "mma") for dtype in dtypes)
-
-
 def _shipped_record(name: str) -> Device:
     """A device record that comes with the package."""
     file = resources.files("tvm_tile.device") / "records" / name
@@ -133,16 +146,29 @@ def _shipped_record(name: str) -> Device:
 
 H200 = _shipped_record("nvidia_h200.json")
 
+_MMA = tuple(
+    # Of a warp, and 32 bytes of depth, with sums in float32; they began with asynchronous copies.
+    MatrixInstruction((16, 8, 16), dtype, "float32", "mma")
+    for dtype in ("bfloat16", "float16")
+)
+_VOLTA = _Generation("sm_70", 64, 2048, 32, 96 * _KIB, 96 * _KIB)
+_TURING = _Generation("sm_75", 64, 1024, 16, 64 * _KIB, 64 * _KIB)
+_AMPERE = _Generation("sm_80", 64, 2048, 32, 164 * _KIB, 163 * _KIB, _MMA)
+_AMPERE_86 = _Generation("sm_86", 128, 1536, 16, 100 * _KIB, 99 * _KIB, _MMA)
+_ADA = _Generation("sm_89", 128, 1536, 24, 100 * _KIB, 99 * _KIB, _MMA)
+_HOPPER = _Generation(
+    "sm_90a", 128, 2048, 32, 228 * _KIB, 227 * _KIB, H200.matrix_instructions, True
+)
+# Without the "a" of their own instructions, which no kernel of ours has: so is their code for the
+# chips that follow them, as GB10 does the RTX 5090.
+_BLACKWELL = _Generation("sm_100", 128, 2048, 32, 228 * _KIB, 227 * _KIB, _MMA, True)
+_BLACKWELL_120 = _Generation("sm_120", 128, 1536, 24, 100 * _KIB, 99 * _KIB, _MMA, True)
+
 H100 = _cuda_device(
     "nvidia/h100",
-    arch="sm_90a",
+    _HOPPER,
     multi_processor_count=132,
     clock=1.98e9,
-    lanes=128,
-    threads_per_multi_processor=2048,
-    blocks_per_multi_processor=32,
-    shared_per_multi_processor=228 * _KIB,
-    shared_per_block=227 * _KIB,
     global_capacity=80 * 10**9,
     global_bandwidth=3.35e12,
     l2_capacity=50 * _MIB,
@@ -156,20 +182,13 @@ H100 = _cuda_device(
         "int8": 1978.9e12,
         "tf32": 494.7e12,
     },
-    matrix_instructions=H200.matrix_instructions,
-    supports_dependent_launches=True,
 )
 
 A100 = _cuda_device(
     "nvidia/a100",  # SXM, 80 GB
-    arch="sm_80",
+    _AMPERE,
     multi_processor_count=108,
     clock=1.41e9,
-    lanes=64,
-    threads_per_multi_processor=2048,
-    blocks_per_multi_processor=32,
-    shared_per_multi_processor=164 * _KIB,
-    shared_per_block=163 * _KIB,
     global_capacity=80 * 10**9,
     global_bandwidth=2.039e12,
     l2_capacity=40 * _MIB,
@@ -182,19 +201,13 @@ A100 = _cuda_device(
         "int8": 624e12,
         "tf32": 156e12,
     },
-    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 RTX4090 = _cuda_device(
     "nvidia/rtx4090",
-    arch="sm_89",
+    _ADA,
     multi_processor_count=128,
     clock=2.52e9,
-    lanes=128,
-    threads_per_multi_processor=1536,
-    blocks_per_multi_processor=24,
-    shared_per_multi_processor=100 * _KIB,
-    shared_per_block=99 * _KIB,
     global_capacity=24 * 10**9,
     global_bandwidth=1.008e12,
     l2_capacity=72 * _MIB,
@@ -207,19 +220,13 @@ RTX4090 = _cuda_device(
         "int8": 660.6e12,
         "tf32": 82.6e12,
     },
-    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 RTX3090 = _cuda_device(
     "nvidia/rtx3090",
-    arch="sm_86",
+    _AMPERE_86,
     multi_processor_count=82,
     clock=1.695e9,
-    lanes=128,
-    threads_per_multi_processor=1536,
-    blocks_per_multi_processor=16,
-    shared_per_multi_processor=100 * _KIB,
-    shared_per_block=99 * _KIB,
     global_capacity=24 * 10**9,
     global_bandwidth=936e9,
     l2_capacity=6 * _MIB,
@@ -231,19 +238,13 @@ RTX3090 = _cuda_device(
         "int8": 284e12,
         "tf32": 35.6e12,
     },
-    matrix_instructions=_mma("bfloat16", "float16"),
 )
 
 V100 = _cuda_device(
     "nvidia/v100",  # SXM2, 32 GB: the GPU of the papers
-    arch="sm_70",
+    _VOLTA,
     multi_processor_count=80,
     clock=1.53e9,
-    lanes=64,
-    threads_per_multi_processor=2048,
-    blocks_per_multi_processor=32,
-    shared_per_multi_processor=96 * _KIB,
-    shared_per_block=96 * _KIB,
     global_capacity=32 * 10**9,
     global_bandwidth=0.9e12,
     l2_capacity=6 * _MIB,
@@ -252,113 +253,117 @@ V100 = _cuda_device(
     matrix_flops={"float16": 125e12},
 )
 
-CUDA_DEVICES: tuple[Device, ...] = (H200, H100, A100, RTX4090, RTX3090, V100)
-
-
-def _architecture(
-    arch: str,
-    *,
-    count: int,
-    clock: float,
-    lanes: int,
-    threads: int,
-    blocks: int,
-    shared: int,
-    global_capacity: int,
-    global_bandwidth: float,
-    l2_capacity: int,
-    l2_bytes: float,
-    flops: dict[str, int],
-    matrix_flops: dict[str, int],
-    matrix_instructions: tuple[MatrixInstruction, ...] = (),
-) -> Device:
-    """A card of an architecture, from which :mod:`tvm_tile.device.detect` derives others.
-
-    ``flops``, ``matrix_flops`` and ``l2_bytes``, of the second-level cache, are of a clock and
-    multiprocessor, of which there are ``count``.
-    """
-    clocks = count * clock
-    return _cuda_device(
-        f"nvidia/{arch}",
-        arch=arch,
-        multi_processor_count=count,
-        clock=clock,
-        lanes=lanes,
-        threads_per_multi_processor=threads,
-        blocks_per_multi_processor=blocks,
-        shared_per_multi_processor=shared,
-        shared_per_block=shared - _KIB,
-        global_capacity=global_capacity,
-        global_bandwidth=global_bandwidth,
-        l2_capacity=l2_capacity,
-        l2_bandwidth=l2_bytes * clocks,
-        flops={dtype: rate * clocks for dtype, rate in flops.items()},
-        matrix_flops={dtype: rate * clocks for dtype, rate in matrix_flops.items()},
-        matrix_instructions=matrix_instructions,
-    )
-
-
-# Those without a record, as a T4, a B200 and an RTX 5080. What a multiprocessor does in a clock is
-# from white papers and data sheets, but for a warp's products on 10.0, of which none is published:
-# A100's. (Its own unit, tcgen05, is not used.) All else is what a driver tells, where there is one.
-ARCHITECTURES: tuple[Device, ...] = (
-    _architecture(
-        "sm_75",
-        count=40,
-        global_capacity=16 * 10**9,
-        l2_capacity=4 * _MIB,
-        clock=1.59e9,
-        lanes=64,
-        threads=1024,
-        blocks=16,
-        shared=65 * _KIB,
-        global_bandwidth=0.32e12,
-        l2_bytes=26,
-        flops={"float16": 256, "float32": 128, "float64": 4},
-        matrix_flops={"float16": 512},
-    ),
-    _architecture(
-        "sm_100a",
-        count=148,
-        global_capacity=180 * 10**9,
-        l2_capacity=126 * _MIB,
-        clock=1.9e9,
-        lanes=128,
-        threads=2048,
-        blocks=32,
-        shared=228 * _KIB,
-        global_bandwidth=8e12,
-        l2_bytes=41,
-        flops={"float16": 512, "float32": 256, "float64": 128},
-        matrix_flops={
-            "bfloat16": 2048,
-            "float16": 2048,
-            "float64": 128,
-            "int8": 4096,
-            "tf32": 1024,
-        },
-        matrix_instructions=_mma("bfloat16", "float16"),
-    ),
-    _architecture(
-        "sm_120a",
-        count=84,
-        global_capacity=16 * 10**9,
-        l2_capacity=64 * _MIB,
-        clock=2.4e9,
-        lanes=128,
-        threads=1536,
-        blocks=24,
-        shared=100 * _KIB,
-        global_bandwidth=0.96e12,
-        l2_bytes=15,
-        flops={"float16": 256, "float32": 256, "float64": 4},
-        matrix_flops={  # sums in float32, which halves them on these cards
-            "bfloat16": 512,
-            "float16": 512,
-            "float8_e4m3": 1024,
-            "int8": 2048,
-            "tf32": 256,
-        },
-        matrix_instructions=_mma("bfloat16", "float16"),
-    ),
+L40S = _cuda_device(
+    "nvidia/l40s",
+    _ADA,
+    multi_processor_count=142,
+    clock=2.52e9,
+    global_capacity=48 * 10**9,
+    global_bandwidth=864e9,
+    l2_capacity=96 * _MIB,
+    l2_bandwidth=5.5e12,  # the RTX 4090's, by their multiprocessors
+    flops={"float16": 91.6e12, "float32": 91.6e12, "float64": 1.43e12},
+    matrix_flops={
+        "bfloat16": 362e12,
+        "float16": 362e12,
+        "float8_e4m3": 733e12,
+        "int8": 733e12,
+        "tf32": 183e12,
+    },
 )
+
+L4 = _cuda_device(
+    "nvidia/l4",
+    _ADA,
+    multi_processor_count=58,
+    clock=2.04e9,
+    global_capacity=24 * 10**9,
+    global_bandwidth=300e9,
+    l2_capacity=48 * _MIB,
+    l2_bandwidth=1.8e12,  # the RTX 4090's, by their multiprocessors and clocks
+    flops={"float16": 30.3e12, "float32": 30.3e12, "float64": 0.47e12},
+    matrix_flops={
+        "bfloat16": 121e12,
+        "float16": 121e12,
+        "float8_e4m3": 242e12,
+        "int8": 242e12,
+        "tf32": 60e12,
+    },
+)
+
+A10 = _cuda_device(
+    "nvidia/a10",
+    _AMPERE_86,
+    multi_processor_count=72,
+    clock=1.695e9,
+    global_capacity=24 * 10**9,
+    global_bandwidth=600e9,
+    l2_capacity=6 * _MIB,
+    l2_bandwidth=2.2e12,  # the RTX 3090's, by their multiprocessors
+    flops={"float16": 31.2e12, "float32": 31.2e12, "float64": 0.49e12},
+    matrix_flops={
+        "bfloat16": 125e12,
+        "float16": 125e12,
+        "int8": 250e12,
+        "tf32": 62.5e12,
+    },
+)
+
+T4 = _cuda_device(
+    "nvidia/t4",
+    _TURING,
+    multi_processor_count=40,
+    clock=1.59e9,
+    global_capacity=16 * 10**9,
+    global_bandwidth=320e9,
+    l2_capacity=4 * _MIB,
+    l2_bandwidth=1.3e12,  # the V100's bytes a clock and multiprocessor
+    flops={"float16": 16.2e12, "float32": 8.1e12, "float64": 0.25e12},
+    matrix_flops={"float16": 65e12},  # by instructions of half the depth of ours, which began later
+)
+
+B200 = _cuda_device(
+    "nvidia/b200",
+    _BLACKWELL,
+    multi_processor_count=148,
+    clock=1.965e9,
+    global_capacity=180 * 10**9,
+    global_bandwidth=8e12,
+    l2_capacity=126 * _MIB,
+    l2_bandwidth=11.9e12,  # the H100's bytes a clock and multiprocessor
+    flops={"float16": 148.9e12, "float32": 74.4e12, "float64": 37.2e12},
+    # A warp's products, of which no rate is published: A100's of a clock and multiprocessor. (The
+    # card's own unit, tcgen05, four times as fast, is not used.)
+    matrix_flops={
+        "bfloat16": 595e12,
+        "float16": 595e12,
+        "float64": 37.2e12,
+        "int8": 1191e12,
+        "tf32": 298e12,
+    },
+)
+
+RTX5090 = _cuda_device(
+    "nvidia/rtx5090",
+    _BLACKWELL_120,
+    multi_processor_count=170,
+    clock=2.407e9,
+    global_capacity=32 * 10**9,
+    global_bandwidth=1.792e12,
+    l2_capacity=96 * _MIB,
+    l2_bandwidth=6.3e12,  # the RTX 4090's bytes a clock and multiprocessor
+    flops={"float16": 104.8e12, "float32": 104.8e12, "float64": 1.64e12},
+    matrix_flops={  # sums in float32, which halves them on this card
+        "bfloat16": 209.5e12,
+        "float16": 209.5e12,
+        "float8_e4m3": 419e12,
+        "int8": 838e12,
+        "tf32": 104.8e12,
+    },
+)
+
+CUDA_DEVICES: tuple[Device, ...] = (
+    *(H200, H100, A100, RTX4090, RTX3090, V100),
+    *(L40S, L4, A10, T4, RTX5090, B200),
+)
+"""The records for NVIDIA GPUs, from which :mod:`tvm_tile.device.describe` derives others."""

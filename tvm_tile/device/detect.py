@@ -1,27 +1,31 @@
-"""Find the record for what is there: the GPU that is present, or a TVM target."""
+"""Find the record for what a user names, what is there, or what a TVM target says."""
 
 from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tvm_tile.device import Device, MemoryLevel, devices, find_device
-from tvm_tile.device.cuda import ARCHITECTURES
+from tvm_tile.device import Device, devices, find_device
+from tvm_tile.device.describe import (
+    OLDEST_COMPUTE_VERSION,
+    GpuProperties,
+    arch_version,
+    describe_gpu,
+    newest_records,
+    version_of,
+    with_limits,
+)
 from tvm_tile.device.emulated import EMULATED
-from tvm_tile.errors import DeviceTooSmallError, UnknownDeviceError
+from tvm_tile.errors import DeviceAbsentError, UnknownDeviceError
 
-# The oldest GPUs that there is a record of, and that CUDA 13 still loads code for.
-_OLDEST_COMPUTE_VERSION = (7, 0)
 _SHARED_MEMORY_OF_ANY_GPU = 48 << 10
 # Without a GPU at hand TVM marks every kernel for ROCm ``amdgpu-flat-work-group-size="1,256"``, and
 # none with a larger block can be launched.
 _MOST_THREADS_OF_TVM = 256
-# From Hopper on, the instructions that make a generation worth having need the "a" targets.
-_FIRST_ARCH_SPECIFIC = (9, 0)
-_FIRST_DEPENDENT_LAUNCHES = (9, 0)
 # CUdevice_attribute; clocks are in kHz, the bus in bits.
 _CLOCK_RATE, _MEMORY_CLOCK_RATE, _GLOBAL_MEMORY_BUS_WIDTH = 13, 36, 37
 _ATTRIBUTES = {
@@ -31,70 +35,92 @@ _ATTRIBUTES = {
     "shared_memory_per_block_optin": 97,
     "shared_memory_per_multi_processor": 81,
 }
+# Where Linux's driver of AMD GPUs tells of each; also without ROCm.
+_AMD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+_AMD_TARGET = re.compile(r"^gfx_target_version ([1-9]\d*)$", re.MULTILINE)
+_PRESENT = re.compile(r"(auto|gpu|cuda|rocm)(?::(\d+))?")
+"""What names a GPU that is present, and its index."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProperties:
-    """Properties of a GPU as its driver tells them.
-
-    Attributes:
-        name: the marketing name, such as ``"NVIDIA H200"``.
-        compute_version: compute capability, such as ``(9, 0)``.
-        multi_processor_count: enabled streaming multiprocessors.
-        max_shared_memory_per_block: bytes without opting in to more.
-        total_global_memory: bytes.
-        l2_capacity: bytes.
-        max_threads_per_multi_processor, max_blocks_per_multi_processor: that are resident; 0, as
-            of all that follows, where a driver does not tell.
-        registers_per_multi_processor: 32-bit registers.
-        shared_memory_per_block_optin: bytes that a block can opt in to.
-        shared_memory_per_multi_processor: bytes.
-        clock: cycles per second of a multiprocessor, at most.
-        memory_bandwidth: bytes per second of the memory's interface.
-    """
-
-    name: str
-    compute_version: tuple[int, int]
-    multi_processor_count: int
-    max_shared_memory_per_block: int
-    total_global_memory: int
-    l2_capacity: int
-    max_threads_per_multi_processor: int = 0
-    max_blocks_per_multi_processor: int = 0
-    registers_per_multi_processor: int = 0
-    shared_memory_per_block_optin: int = 0
-    shared_memory_per_multi_processor: int = 0
-    clock: float = 0.0
-    memory_bandwidth: float = 0.0
-
-
-def resolve_device(device: str | Device) -> Device:
+def resolve_device(device: Any) -> Device:
     """The record for what a user passed as ``device``.
 
     Args:
-        device: a name or file for :func:`tvm_tile.find_device`, ``"auto"``, or a record
-            (returned as it is).
+        device: a record, which is returned as it is; a name or file for
+            :func:`tvm_tile.find_device`; ``"auto"`` or ``"gpu"``, the GPU of this machine,
+            ``"cuda"`` NVIDIA's, ``"rocm"`` AMD's; a ``torch.device``; or a
+            ``tvm.target.Target`` as of :func:`device_for_target`.
 
     Raises:
-        UnknownDeviceError: no record has that name, or ``device`` is neither name nor record.
-        DeviceRecordError: the file holds no device record.
-        DeviceTooSmallError: ``"auto"``, and the GPU present is older than any record.
+        UnknownDeviceError: there is no such record, or it is another GPU than the first.
+        DeviceAbsentError: it names the GPU of this machine, and there is none.
+        DeviceRecordError: it is a file that holds no device record.
+        DeviceTooSmallError: the GPU of this machine is older than any record.
     """
     if isinstance(device, Device):
         return device
-    if isinstance(device, str) and device.strip().lower() == "auto":
-        return detect_device()
-    return find_device(device)
+    if _is_instance(device, "tvm.target", "Target"):
+        return device_for_target(device)
+    name = _name_of_torch(device) if _is_instance(device, "torch", "device") else device
+    present = _PRESENT.fullmatch(name.strip().lower()) if isinstance(name, str) else None
+    if present is None:
+        return find_device(name)
+    if int(present[2] or 0):
+        raise UnknownDeviceError(
+            "kernels run on the first GPU that a process sees, of index 0",
+            str(device),
+            f"pass {present[1]!r}, and choose the GPU by the environment variable "
+            + ("HIP_VISIBLE_DEVICES" if present[1] == "rocm" else "CUDA_VISIBLE_DEVICES"),
+        )
+    return detect_device(present[1])
 
 
-def detect_device() -> Device:
-    """The GPU of this machine as a record; the emulated device when there is none.
+def detect_device(name: str = "auto") -> Device:
+    """The GPU of this machine as a record; NVIDIA's before AMD's.
+
+    Args:
+        name: ``"auto"`` or ``"gpu"`` for any, ``"cuda"`` for NVIDIA's, ``"rocm"`` for AMD's.
 
     Raises:
-        DeviceTooSmallError: the GPU is older than any that there is a record of.
+        DeviceAbsentError: there is none.
+        UnknownDeviceError: it is one of AMD's that there is no record of.
+        DeviceTooSmallError: it is older than any that there is a record of.
     """
-    properties = read_gpu()
-    return EMULATED if properties is None else describe_gpu(properties)
+    if name != "rocm" and (properties := read_gpu()) is not None:
+        return describe_gpu(properties)
+    if name != "cuda" and (arch := read_amd_arch()) is not None:
+        return _amd_device(arch)
+    kind = {"cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}.get(name, "a GPU")
+    raise DeviceAbsentError(
+        f"device={name!r} is {kind} of this machine, which must be present",
+        "its driver finds none",
+        "name one to compile for, as device='nvidia/h200'; or device='emulated', which runs here. "
+        f"There are {', '.join(known.name for known in devices())}",
+    )
+
+
+def _amd_device(arch: str) -> Device:
+    for device in devices():
+        if dict(device.target).get("mcpu") == arch:
+            return device
+    raise UnknownDeviceError(
+        "the AMD GPU of this machine must be one that tvm_tile has a record of",
+        arch,
+        "name one of the same family, such as device='amd/mi300x'",
+    )
+
+
+def _name_of_torch(device: Any) -> str:
+    """What PyTorch's device is called here: its builds for ROCm say ``cuda``, too."""
+    is_amd = device.type == "cuda" and getattr(sys.modules["torch"].version, "hip", None)
+    index = "" if device.index is None else f":{device.index}"
+    return ("rocm" if is_amd else device.type) + index
+
+
+def _is_instance(value: Any, module: str, class_name: str) -> bool:
+    """Like ``isinstance``, without importing ``module``: if it is not loaded, the answer is no."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, class_name))
 
 
 def device_for_target(target: Any) -> Device:
@@ -134,22 +160,22 @@ def device_for_target(target: Any) -> Device:
 def _cuda_device_for_target(attributes: dict[str, Any]) -> Device:
     """The record for a CUDA target: of the GPU here if it fits, or the architecture's newest."""
     arch = str(attributes.get("arch", ""))
-    wanted = _arch_version(arch)
+    wanted = arch_version(arch)
     gpu = read_gpu()
     if gpu is not None and gpu.compute_version == wanted:
         return describe_gpu(gpu)
-    if wanted < _OLDEST_COMPUTE_VERSION:
+    if wanted < OLDEST_COMPUTE_VERSION:
         raise UnknownDeviceError(
             "the target's architecture must be sm_70 or newer",
             f"{arch} (what TVM takes when it finds neither an architecture nor a GPU is sm_50)",
             'name it: Target({"kind": "cuda", "arch": "sm_90a"})',
         )
-    base = _newest_records(wanted)[0]
-    if _compute_version(base) == wanted:
+    base = newest_records(wanted)[0]
+    if version_of(base) == wanted:
         return base
     # Not a record's generation: how much a block can opt in to is unknown.
     safe = int(attributes.get("max_shared_memory_per_block", _SHARED_MEMORY_OF_ANY_GPU))
-    return _with_limits(base, arch=arch, shared_memory=safe)
+    return with_limits(base, arch=arch, shared_memory=safe)
 
 
 def read_gpu() -> GpuProperties | None:
@@ -225,140 +251,16 @@ def load_cuda_runtime() -> bool:
     return tvm.get_global_func("device_api.cuda", allow_missing=True) is not None
 
 
-def describe_gpu(gpu: GpuProperties) -> Device:
-    """The record that fits a GPU best, with the numbers that were read in place of its own.
+def read_amd_arch(nodes: Path = _AMD_NODES) -> str | None:
+    """The architecture of the first AMD GPU, such as ``"gfx942"``; ``None`` where there is none.
 
-    A GPU that is one of the records is that record. Any other has what its driver tells; what no
-    driver tells, the rates of its units, is derived from its architecture's, by its
-    multiprocessors and clock. Of architectures that nobody knows, the newest older one's are taken.
-
-    Raises:
-        DeviceTooSmallError: the GPU is older than any that there is a record of.
+    Args:
+        nodes: the folder in which the driver has a folder for each processor.
     """
-    if gpu.compute_version < _OLDEST_COMPUTE_VERSION:
-        oldest, found = (
-            ".".join(map(str, v)) for v in (_OLDEST_COMPUTE_VERSION, gpu.compute_version)
-        )
-        raise DeviceTooSmallError(
-            f"the GPU must have compute capability {oldest} or newer",
-            f"{gpu.name} with {found}",
-            'use another GPU, or device="emulated"',
-        )
-    base = _closest_record(gpu)
-    squeezed = re.sub(r"[^a-z0-9]", "", gpu.name.lower())
-    if (
-        base.name.rpartition("/")[2] in squeezed
-        and base.multi_processor_count == gpu.multi_processor_count
-    ):
-        return base
-    return _adjusted(base, gpu)
-
-
-def _newest_records(compute_version: tuple[int, int]) -> list[Device]:
-    """The CUDA records of one architecture: this one, else the newest that is older.
-
-    Of another major version only where none is known of this one: what one has the next may lack.
-    """
-    cards = [device for device in devices() if device.kernel_language == "cuda"]
-    older = [
-        device for device in (*cards, *ARCHITECTURES) if _compute_version(device) <= compute_version
-    ]
-    newest = max(_compute_version(device) for device in older)
-    return [device for device in older if _compute_version(device) == newest]
-
-
-def _closest_record(gpu: GpuProperties) -> Device:
-    """The record of the newest known architecture whose memory is nearest in size."""
-    return min(
-        _newest_records(gpu.compute_version),
-        key=lambda device: abs(
-            device.memory(MemoryLevel.GLOBAL).capacity - gpu.total_global_memory
-        ),
-    )
-
-
-def _adjusted(base: Device, gpu: GpuProperties) -> Device:
-    """A GPU by what its driver tells; what no driver tells, such as rates, by the architecture's
-    of a clock and multiprocessor."""
-    is_same = _compute_version(base) == gpu.compute_version
-    # Where it was measured, a record's clock is the sustained one, no driver's.
-    clock = base.clock if base.measured or not gpu.clock else gpu.clock
-    scale = gpu.multi_processor_count * clock / (base.multi_processor_count * base.clock)
-    # How much a block can opt in to differs between architectures.
-    known = base.memory(MemoryLevel.SHARED).capacity if is_same else gpu.max_shared_memory_per_block
-    shared = gpu.shared_memory_per_block_optin or known
-    per_processor = gpu.shared_memory_per_multi_processor or max(
-        shared, base.shared_memory_per_multi_processor if is_same else 0
-    )
-    # A warp's instructions stay from one architecture to the next, a warpgroup's are of one only.
-    instructions = [i for i in base.matrix_instructions if is_same or i.intrinsic == "mma"]
-    is_dependent = gpu.compute_version >= _FIRST_DEPENDENT_LAUNCHES
-    bandwidth = gpu.memory_bandwidth or base.memory(MemoryLevel.GLOBAL).bandwidth
-    limited = _with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared)
-    return replace(
-        limited,
-        name="nvidia/" + re.sub(r"[^a-z0-9]+", "-", gpu.name.lower().removeprefix("nvidia ")),
-        multi_processor_count=gpu.multi_processor_count,
-        max_threads_per_multi_processor=(
-            gpu.max_threads_per_multi_processor or base.max_threads_per_multi_processor
-        ),
-        max_blocks_per_multi_processor=(
-            gpu.max_blocks_per_multi_processor or base.max_blocks_per_multi_processor
-        ),
-        registers_per_multi_processor=(
-            gpu.registers_per_multi_processor or base.registers_per_multi_processor
-        ),
-        shared_memory_per_multi_processor=per_processor,
-        reserved_shared_memory=min(base.reserved_shared_memory, per_processor - shared),
-        memories=tuple(
-            replace(memory, capacity=gpu.total_global_memory, bandwidth=bandwidth)
-            if memory.level is MemoryLevel.GLOBAL
-            else replace(memory, bandwidth=memory.bandwidth * scale)
-            for memory in limited.memories
-        ),
-        clock=clock,
-        read_bandwidth=gpu.memory_bandwidth or base.read_bandwidth,
-        peak_flops=tuple((dtype, rate * scale) for dtype, rate in base.peak_flops),
-        matrix_flops=tuple((dtype, rate * scale) for dtype, rate in base.matrix_flops),
-        l2_capacity=gpu.l2_capacity,
-        # However few multiprocessors ask, the memory's interface is behind it.
-        l2_bandwidth=max(base.l2_bandwidth * scale, 1.2 * bandwidth),
-        matrix_instructions=tuple(instructions),
-        supports_dependent_launches=is_dependent,
-        dependent_launches=base.dependent_launches if is_dependent else None,
-    )
-
-
-def _with_limits(base: Device, *, arch: str, shared_memory: int) -> Device:
-    """The record with another architecture and size of shared memory, its measurements left out."""
-    target = dict(base.target) | {"arch": arch, "max_shared_memory_per_block": shared_memory}
-    return replace(
-        base,
-        target=tuple(sorted(target.items())),
-        memories=tuple(
-            replace(memory, capacity=shared_memory)
-            if memory.level is MemoryLevel.SHARED
-            else memory
-            for memory in base.memories
-        ),
-        # Whatever was measured, was measured on another GPU.
-        measured=None,
-    )
-
-
-def _compute_version(device: Device) -> tuple[int, int]:
-    """Compute capability of a device."""
-    return _arch_version(str(dict(device.target)["arch"]))
-
-
-def _arch_version(arch: str) -> tuple[int, int]:
-    """Compute capability in an architecture's name, such as ``"sm_90a"``."""
-    # "sm_90a" -> (9, 0), "sm_120" -> (12, 0): the last digit is the minor version.
-    digits = re.sub(r"\D", "", arch)
-    return (int(digits[:-1]), int(digits[-1])) if len(digits) > 1 else (0, 0)
-
-
-def _arch(compute_version: tuple[int, int]) -> str:
-    """Name of an architecture for a compute capability."""
-    suffix = "a" if compute_version >= _FIRST_ARCH_SPECIFIC else ""
-    return f"sm_{compute_version[0]}{compute_version[1]}{suffix}"
+    for properties in sorted(nodes.glob("*/properties"), key=lambda path: int(path.parent.name)):
+        found = _AMD_TARGET.search(properties.read_text(encoding="utf-8"))
+        if found is not None:  # CPUs have a zero there
+            version = int(found[1])  # 90402: two digits each of minor and stepping
+            major, minor, stepping = version // 10000, version // 100 % 100, version % 100
+            return f"gfx{major}{minor:x}{stepping:x}"
+    return None

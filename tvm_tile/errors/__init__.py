@@ -8,8 +8,8 @@ TileError
 ├── InputError                  the arguments of a call: count, dtype, rank or shape
 ├── OptionError                 an option out of its range
 ├── DeviceError                 the hardware that was asked for
-│   ├── UnknownDeviceError      no such device record, or none present
-│   ├── DeviceAbsentError       a measurement was asked for, and its GPU is not here
+│   ├── UnknownDeviceError      no such device record
+│   ├── DeviceAbsentError       the GPU of this machine was asked for, and there is none
 │   ├── DeviceRecordError       a device record's file: missing, corrupt or incomplete
 │   ├── DriverError             a call of the GPU's driver that failed
 │   │   └── DeviceMemoryError   the GPU's memory is full
@@ -105,11 +105,11 @@ class DeviceError(TileError):
 
 
 class UnknownDeviceError(DeviceError):
-    """No device record has that name, or no device is present."""
+    """No device record has that name."""
 
 
 class DeviceAbsentError(DeviceError):
-    """Candidates are to be measured on a device that is not present."""
+    """The GPU of this machine is to be compiled for, or to be measured on, and is not present."""
 
 
 class DeviceRecordError(DeviceError):

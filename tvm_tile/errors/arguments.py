@@ -6,9 +6,10 @@ import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from tvm_tile.errors import ModelError, OptionError
+from tvm_tile.errors import ModelError, OptionError, SavedModelError
 
 _MOST = 2**31 - 2  # that kernels count to, and notice one more
 
@@ -68,6 +69,20 @@ def check_folder(name: str, value: Any) -> None:
     raise OptionError(
         f"{name} must be a folder, True or False", repr(value), "use False for nowhere"
     )
+
+
+def check_output(output: Path) -> None:
+    """Refuse the path of a file that could not be written.
+
+    Raises:
+        SavedModelError: its folder does not exist, or it is a folder itself.
+    """
+    if not output.parent.is_dir():
+        raise SavedModelError(
+            "the folder of the output must exist", str(output.parent), "create it, or use another"
+        )
+    if output.is_dir():
+        raise SavedModelError("the output must be a file", f"{output} is a folder", "name the file")
 
 
 def checked_sizes(inputs: Any, ranges: type = int) -> dict[str, tuple[Any, ...]]:

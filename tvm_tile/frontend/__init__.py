@@ -25,7 +25,7 @@ from typing import Any
 import tvm
 
 from tvm_tile.errors import ModelError
-from tvm_tile.frontend.declared import completed
+from tvm_tile.frontend.declared import Completed, completed
 from tvm_tile.frontend.imported import Imported, with_weights
 from tvm_tile.frontend.open_inputs import Sizes
 from tvm_tile.frontend.plain import from_exported_program, from_onnx
@@ -34,7 +34,6 @@ from tvm_tile.frontend.relay.given import RelayText, is_relay
 from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
 from tvm_tile.frontend.relay.importing import declared as declared_in_relay
 from tvm_tile.frontend.sizes import bind_sizes, declared
-from tvm_tile.graph.open_extents import Open
 from tvm_tile.graph.user_names import named, names_of_variables
 
 __all__ = [
@@ -126,35 +125,32 @@ def read_exported_file(model: Any) -> Any:
     return read_exported(Path(model))
 
 
-def all_sizes(model: Any, sizes: Sizes) -> Sizes:
-    """What a user says of inputs' extents, and ranges of the others that a model leaves open.
-
-    An ONNX model and a Relay program have no ranges: where the user gives none, nothing is open.
+def all_sizes(model: Any, sizes: Sizes) -> Completed:
+    """What a user says of inputs' extents, and what is taken for those that a model leaves open.
 
     Args:
         model: as of :func:`import_model`, no ``.pt2`` file.
         sizes: input name -> extents; those of a ``torch.nn.Module`` are left as they are.
 
     Raises:
-        DynamicShapeError: an extent is open and has no bound, or a range is not one of the model.
+        DynamicShapeError: an extent is open, and nothing tells a value or a bound of it; or a range
+            is not one of the model.
         ModelFileError: as of :func:`import_model`.
     """
     if isinstance(model, tvm.IRModule):
         has_main = any(var.name_hint == "main" for var in model.get_global_vars())
-        return completed(declared(model), sizes) if has_main else sizes
+        return completed(declared(model), sizes) if has_main else Completed(sizes)
     if _is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch.sizes import declared as declared_in_torch
 
         return completed(declared_in_torch(model), sizes)
-    if not any(isinstance(extent, Open) for extents in sizes.values() for extent in extents):
-        return sizes
     if is_relay(model):
         return completed(declared_in_relay(model), sizes)
     if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
-        from tvm_tile.frontend.onnx.model import declared as declared_in_onnx
+        from tvm_tile.frontend.onnx.usual_sizes import declared as declared_in_onnx
 
         return completed(declared_in_onnx(model), sizes)
-    return sizes
+    return Completed(sizes)
 
 
 def _import_module(

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.frontend.open_inputs import Sizes, check_range
 from tvm_tile.graph.open_extents import Open
+
+# Names of extents that are no batch, even along the first axis: words in them, operators between
+# them, and letters; and letters that are a batch along any axis.
+_NO_BATCH = re.compile(
+    "seq|len|time|token|step|frame|height|width|chan|feat|hidden|embed|vocab|head|past|[+*/]"
+    "|^[hwctsld]$"
+)
+_BATCH_LETTERS = frozenset("NB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,10 @@ class Declared:
         step: the model is for multiples of it.
         is_derived: whether it is an expression of others, whose name is its text. These must be
             numbers then.
+        usual: the value that the model's file tells in another place; ``None`` where none does.
+        told_by: that place, for people.
+        example: the value of the example that the model was made with; ``None`` where that is not
+            known.
     """
 
     name: str
@@ -28,6 +41,9 @@ class Declared:
     high: int | None = None
     step: int = 1
     is_derived: bool = False
+    usual: int | None = None
+    told_by: str = ""
+    example: int | None = None
 
     def __str__(self) -> str:
         end = "on" if self.high is None else f"to {self.high}"
@@ -46,11 +62,26 @@ Shapes = Mapping[str, tuple[int | Declared, ...]]
 """Input name -> extents as the model declares them; inputs of unknown rank are not there."""
 
 
-def completed(shapes: Shapes, sizes: Sizes) -> Sizes:
-    """The sizes that a user gives, and ranges of all other extents that a model leaves open.
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The sizes of a model's inputs, as far as anybody knows them.
 
-    What contradicts the model otherwise than by a range, such as a wrong rank, is left as it is,
-    for the import to refuse.
+    Attributes:
+        sizes: input name -> extents; inputs whose shape the model fixes may be left out.
+        notes: a line for people about each input that has a size nobody gave.
+    """
+
+    sizes: Sizes
+    notes: tuple[str, ...] = ()
+
+
+def completed(shapes: Shapes, sizes: Sizes) -> Completed:
+    """The sizes that a user gives, and those of all other extents that a model leaves open.
+
+    These are ranges where the model has them, else what its file tells in another place, else 1 for
+    a batch, which a name says or, where no name says otherwise, the first axis. What contradicts
+    the model otherwise than by a range, such as a wrong rank, is left as it is, for the import to
+    refuse.
 
     Raises:
         DynamicShapeError: a range is given for an extent that the model fixes, or goes beyond that
@@ -64,19 +95,78 @@ def completed(shapes: Shapes, sizes: Sizes) -> Sizes:
         if isinstance(own, Declared):
             known = settled.setdefault(own.name, _named(given, own.name))
             settled[own.name] = _agreed(own, known, given)
+    assumed = _assumed(shapes, settled)
+    settled |= {name: value for name, (value, _) in assumed.items()}
     result = dict(sizes)
+    notes: list[str] = []
     for name, shape in shapes.items():
         if name not in sizes and any(isinstance(one, Declared) for one in shape):
-            extents = [_extent(one, settled) for one in shape]
-            result |= {} if None in extents else {name: tuple(e for e in extents if e is not None)}
+            extents = tuple(e for one in shape if (e := _extent(one, settled)) is not None)
+            if len(extents) == len(shape):
+                result[name] = extents
+                notes += _notes(name, shape, extents, assumed)
         elif name in sizes and len(sizes[name]) == len(shape):
             result[name] = tuple(
                 settled[own.name] if isinstance(own, Declared) and isinstance(one, Open) else one
                 for own, one in zip(shape, sizes[name], strict=True)
             )
     if sizes.keys() <= shapes.keys():
-        _require_known(shapes, result)
-    return result
+        require_known(shapes, result, settled)
+    return Completed(result, tuple(notes))
+
+
+def _assumed(shapes: Shapes, settled: Mapping[str, int | Open]) -> dict[str, tuple[int, str]]:
+    """Extents that nobody has settled, and that have a usual value: it, and why it is usual.
+
+    What the file tells comes before a batch, which comes before an example.
+    """
+    told: dict[str, tuple[int, str]] = {}
+    batches: dict[str, tuple[int, str]] = {}
+    examples: dict[str, tuple[int, str]] = {}
+    for name, shape in shapes.items():
+        for axis, own in enumerate(shape):
+            if not isinstance(own, Declared) or own.is_derived or own.high is not None:
+                continue
+            if own.usual is not None:
+                told.setdefault(own.name, (own.usual, own.told_by))
+            if _is_batch(own.name, name, axis):
+                batches.setdefault(own.name, (own.low, "taken for a batch"))
+            if own.example is not None:
+                examples[own.name] = own.example, "as in the example that it was exported with"
+    return {n: one for n, one in (examples | batches | told).items() if n not in settled}
+
+
+def _is_batch(name: str, input_name: str, axis: int) -> bool:
+    """Whether an extent of this name along an axis of an input is one of a batch."""
+    if name == unnamed(input_name, axis):
+        return axis == 0
+    is_named_so = "batch" in name.lower() or name in _BATCH_LETTERS
+    return not _NO_BATCH.search(name.lower()) and (axis == 0 or is_named_so)
+
+
+def unnamed(input_name: str, axis: int) -> str:
+    """What an extent is called that has no name."""
+    return f"{input_name}.{axis}"
+
+
+def _notes(
+    name: str,
+    shape: Sequence[int | Declared],
+    extents: Sequence[int | Open],
+    assumed: dict[str, tuple[int, str]],
+) -> Iterator[str]:
+    """A line about an input's extents that were assumed; those said of another input left out."""
+    said = []
+    for axis, own in enumerate(shape):
+        if isinstance(own, Declared) and own.name in assumed:
+            value, reason = assumed.pop(own.name)
+            called = "" if own.name == unnamed(name, axis) else f" ({own.name})"
+            said.append(f"axis {axis}{called} is {value}, {reason}")
+    if said:
+        yield (
+            f"input {name!r} is compiled as {_written({name: extents})}: {'; '.join(said)}; give "
+            "other sizes there, or ranges such as Open(1, 8)"
+        )
 
 
 def _pairs(shapes: Shapes, sizes: Sizes) -> Iterator[tuple[str, int | Declared, int | Open]]:
@@ -125,8 +215,19 @@ def _require_apart(shapes: Shapes, sizes: Sizes) -> None:
             )
 
 
-def _require_known(shapes: Shapes, sizes: Sizes) -> None:
-    """Refuse open extents without an end, and expressions of open extents."""
+def require_known(
+    shapes: Shapes, sizes: Sizes, settled: Mapping[str, int | Open] | None = None
+) -> None:
+    """Refuse open extents without an end, and expressions of open extents.
+
+    Args:
+        shapes: as the model declares them.
+        sizes: of inputs, all of whose extents are known, or have an end.
+        settled: what is known of the extents of other inputs, by their names.
+
+    Raises:
+        DynamicShapeError: there are such extents; all inputs that have one are named.
+    """
     is_open = any(isinstance(extent, Open) for extents in sizes.values() for extent in extents)
     for name, shape in shapes.items():
         for own in shape:
@@ -137,16 +238,74 @@ def _require_known(shapes: Shapes, sizes: Sizes) -> None:
                     "give all extents as numbers; or export the model with each open extent of its "
                     "own",
                 )
-            if isinstance(own, Declared) and not own.is_derived and name not in sizes:
-                texts = [one.within if isinstance(one, Declared) else str(one) for one in shape]
-                whole = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-                raise DynamicShapeError(
-                    "every extent must be known when the model is compiled, or have a greatest "
-                    "value",
-                    f"{own} in {name!r}",
-                    f"give a range, inputs={{{name!r}: {whole}}}, or numbers; or export the model "
-                    "with one, from PyTorch by Dim(..., max=...)",
-                )
+    known = settled or {}
+    open_ones = {
+        name: shape
+        for name, shape in shapes.items()
+        if name not in sizes and any(isinstance(one, Declared) for one in shape)
+    }
+    unknown = [
+        (_letter(name, axis, shape), own)
+        for name, shape in open_ones.items()
+        for axis, own in enumerate(shape)
+        if isinstance(own, Declared) and not own.is_derived and _extent(own, known) is None
+    ]
+    if unknown:
+        listed = ", ".join(f"{name!r} {shown(name, shape)}" for name, shape in open_ones.items())
+        filled = {
+            name: [one if (e := _extent(one, known)) is None else e for one in shape]
+            for name, shape in open_ones.items()
+        }
+        raise DynamicShapeError(
+            "every extent of every input must be known when the model is compiled, or have a "
+            "greatest value",
+            f"open extents in {listed}",
+            f"give the sizes: {_written(filled)}, with numbers that suit the model for "
+            f"{', '.join(dict.fromkeys(letter for letter, _ in unknown))}; or ranges such as "
+            f"{unknown[0][1].within}",
+        )
+
+
+def shown(name: str, shape: Sequence[int | Declared]) -> str:
+    """An input's shape for people, such as ``(batch, 3, ?, 224)``."""
+    texts = [
+        "?" if isinstance(one, Declared) and one.name == unnamed(name, axis) else _name(one)
+        for axis, one in enumerate(shape)
+    ]
+    return f"({', '.join(texts)})"
+
+
+def _name(extent: int | Declared) -> str:
+    return extent.name if isinstance(extent, Declared) else str(extent)
+
+
+def _written(sizes: Mapping[str, Sequence[int | Open | Declared]]) -> str:
+    """The sizes as a Python program gives them; extents that are not known by names or letters."""
+    texts = []
+    for name, shape in sizes.items():
+        extents = [
+            _letter(name, axis, shape) if isinstance(one, Declared) else _python(one)
+            for axis, one in enumerate(shape)
+        ]
+        texts.append(f"{name!r}: ({', '.join(extents)}{',' if len(extents) == 1 else ''})")
+    return f"inputs={{{', '.join(texts)}}}"
+
+
+def _letter(name: str, axis: int, shape: Sequence[int | Open | Declared]) -> str:
+    """What to call an extent: its name, or the usual letter of its place."""
+    one = shape[axis]
+    if isinstance(one, Declared) and one.name != unnamed(name, axis):
+        return one.name
+    usual = "NCHW" if len(shape) == 4 else "ABCDEFGH"
+    return usual[axis : axis + 1] or f"d{axis}"
+
+
+def _python(extent: int | Open) -> str:
+    if not isinstance(extent, Open):
+        return str(extent)
+    called = f", name={extent.name!r}" if extent.name else ""
+    steps = f", step={extent.step}" if extent.step > 1 else ""
+    return f"Open({extent.low}, {extent.high}{called}{steps})"
 
 
 def _named(given: int | Open, name: str) -> int | Open:

@@ -43,6 +43,7 @@ class Imported:
         outputs: what a call returns, in order; an extent is -1 where the data decides it.
         effects: what a call changes, and what ``main`` returns for that.
         weights: matrices that are computed of codes of a few bits, where they were looked for.
+        notes: lines for people, such as what sizes were taken for inputs that nobody gave any.
     """
 
     mod: tvm.IRModule
@@ -51,6 +52,7 @@ class Imported:
     outputs: tuple[Signature, ...]
     effects: Effects = NO_EFFECTS
     weights: tuple[CodedWeight, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def describe(

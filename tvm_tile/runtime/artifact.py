@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from tvm_tile import compat
 from tvm_tile.errors import SavedModelError
+from tvm_tile.errors.arguments import check_output
 from tvm_tile.files.whole_file import open_regular, replacing
 from tvm_tile.runtime.manifest import (
     CODE,
@@ -33,6 +34,8 @@ from tvm_tile.runtime.manifest import (
 from tvm_tile.runtime.signing import is_signed, make_signature
 
 _MANIFEST = "manifest.json"
+_NOT_COMPILED = frozenset({".onnx", ".pt2", ".relay"})
+"""Suffixes of models that somebody may have meant to compile."""
 _STORED = (".bin", ".bc", *filter(None, CODE.values()))
 # Zip members carry a date; a fixed one makes equal models equal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -52,8 +55,10 @@ def write(model: SavedModel, path: Path, key: str | os.PathLike[str] | None = No
 
     Raises:
         OSError: the folder cannot be written.
-        SavedModelError: the key cannot be used.
+        SavedModelError: the folder does not exist, the path is one itself, or the key cannot be
+            used.
     """
+    check_output(path)
     members = members_of(model)
     _write(path, manifest_text(model, members), members, key)
 
@@ -125,6 +130,12 @@ def _read(path: Path, key: str | os.PathLike[str] | None) -> tuple[bytes, dict[s
 
 def _damaged(path: Path, what: str) -> SavedModelError:
     """The error for a file that is not as it was written."""
+    if path.suffix in _NOT_COMPILED:
+        return SavedModelError(
+            "a saved model is a file that save() of a compiled one wrote",
+            f"{path} is a model that is not compiled",
+            "compile it first, with tvm_tile.compile or `tvm-tile compile`",
+        )
     return SavedModelError(
         "a saved model must be exactly as it was written",
         f"{path}: {what[:1000]}",

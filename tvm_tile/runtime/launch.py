@@ -11,7 +11,7 @@ from typing import Any
 from tvm_tile import compat
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.detect import load_cuda_runtime
-from tvm_tile.errors import DeviceError, UnknownDeviceError
+from tvm_tile.errors import DeviceAbsentError, DeviceError
 from tvm_tile.graph.signature import Signature, State
 from tvm_tile.runtime.arrays import as_tvm, is_torch
 from tvm_tile.runtime.drivers.cupti import load_cupti
@@ -128,7 +128,7 @@ def load_program(
 
     Raises:
         ModelError: the memory that a constant was compiled with has been written to since.
-        UnknownDeviceError: no such device, or no driver for it, is present.
+        DeviceAbsentError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
     register_require_ended()
@@ -156,7 +156,7 @@ def load_functions(program: Program, device_name: str) -> LoadedFunctions:
     """Load the functions of :meth:`tvm_tile.build.Builder.build_functions`, one or more.
 
     Raises:
-        UnknownDeviceError: no such device, or no driver for it, is present.
+        DeviceAbsentError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
     device = find_runtime_device(program.language, program.arch, device_name)
@@ -173,7 +173,7 @@ def find_runtime_device(language: str, arch: str, device_name: str) -> Any:
         device_name: name of the device, for the message.
 
     Raises:
-        UnknownDeviceError: no such device, or no driver for it, is present.
+        DeviceAbsentError: no such device, or no driver for it, is present.
         DeviceError: the GPU present cannot run this machine code.
     """
     if language == "opencl":
@@ -228,7 +228,7 @@ def _gpu(arch: str, device_name: str) -> Any:
 
     gpu = tvm.cuda(0)
     if not gpu.exist:
-        raise UnknownDeviceError(
+        raise DeviceAbsentError(
             f"{device_name} and its driver must be present to run this model",
             "TVM finds no CUDA device in this machine",
             'run it there (model.save), or compile for device="emulated"',

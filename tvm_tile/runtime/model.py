@@ -277,7 +277,7 @@ class CompiledModel(Explained):
 
         Raises:
             OSError: the folder cannot be written.
-            SavedModelError: the key cannot be used.
+            SavedModelError: the folder does not exist, or the key cannot be used.
         """
         saved = SavedModel(self.device_name, {WHOLE: self.saved_entry(state=state)})
         artifact.write(saved, Path(path), key)

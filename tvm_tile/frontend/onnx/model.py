@@ -12,7 +12,7 @@ import onnx
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError
 from tvm_tile.errors.closest import did_you_mean
-from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.declared import Declared, require_known, shown, unnamed
 from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx.check import problems, texts
 
@@ -83,7 +83,7 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     model.ir_version = max(model.ir_version, 4)
     _sort_nodes(model.graph)
     # A rank may be unknown here: fix_sizes asks for that of inputs, outputs follow.
-    unranked = [value for value in (*model.graph.input, *model.graph.output) if _unranked(value)]
+    unranked = [value for value in (*model.graph.input, *model.graph.output) if is_unranked(value)]
     for value in unranked:
         value.type.tensor_type.shape.SetInParent()
     for problem in problems(model):
@@ -133,7 +133,8 @@ def _read_names(node: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _unranked(value: onnx.ValueInfoProto) -> bool:
+def is_unranked(value: onnx.ValueInfoProto) -> bool:
+    """Whether nothing is said of a tensor's shape."""
     kind = value.type
     return bool(kind.HasField("tensor_type") and not kind.tensor_type.HasField("shape"))
 
@@ -252,8 +253,8 @@ def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Non
         _fix_input(inputs[name], tuple(int(extent) for extent in size), named)
     for value in inputs.values():
         for dim in value.type.tensor_type.shape.dim:
-            if _name(dim) in named:
-                dim.dim_value = named[_name(dim)]
+            if extent_name(dim) in named:
+                dim.dim_value = named[extent_name(dim)]
     _require_static(list(inputs.values()))
     if sizes:
         # Shapes derived from the old, open sizes would contradict the new ones.
@@ -270,102 +271,64 @@ def _fix_input(value: onnx.ValueInfoProto, size: tuple[int, ...], named: dict[st
             tensor.shape.dim.add()
         if not size:
             tensor.shape.SetInParent()
-    dims = tensor.shape.dim
+    dims, known = tensor.shape.dim, shown(value.name, declared_shape(value))
     if len(dims) != len(size):
         raise ModelError(
-            f"the size of input {value.name!r} must have {len(dims)} extents {_shown(value)}",
+            f"the size of input {value.name!r} must have {len(dims)} extents {known}",
             f"{size}",
             "give one extent per dimension, outermost first",
         )
     for dim, extent in zip(dims, size, strict=True):
-        expected = dim.dim_value if _fixed(dim) else named.get(_name(dim), extent)
+        expected = dim.dim_value if is_fixed(dim) else named.get(extent_name(dim), extent)
         if extent < 0 or expected != extent:
             raise ModelError(
-                f"the size of input {value.name!r} must agree with the model: {_shown(value)}",
-                f"{size}" + (f", with {_name(dim)} = {expected}" if _name(dim) else ""),
+                f"the size of input {value.name!r} must agree with the model: {known}",
+                f"{size}" + (f", with {extent_name(dim)} = {expected}" if extent_name(dim) else ""),
                 "give the model's own extents where it fixes them, 0 or more elsewhere",
             )
-        if _name(dim):
-            named[_name(dim)] = extent
+        if extent_name(dim):
+            named[extent_name(dim)] = extent
         dim.dim_value = extent
 
 
-def declared(model: str | Path | onnx.ModelProto) -> Shapes:
-    """The shapes of a model's inputs; extents of one named dimension are one, without bounds.
-
-    Raises:
-        ModelFileError: the file is missing or not a valid ONNX model.
-    """
-    graph = (model if isinstance(model, onnx.ModelProto) else read_model(Path(model))).graph
-    shapes = {}
-    for value in free_inputs(graph):
-        dims = value.type.tensor_type.shape.dim
-        if not _unranked(value):
-            shapes[value.name] = tuple(
-                dim.dim_value if _fixed(dim) else Declared(_name(dim) or f"{value.name}.{axis}")
-                for axis, dim in enumerate(dims)
-            )
-    return shapes
-
-
 def _require_static(inputs: Sequence[onnx.ValueInfoProto]) -> None:
-    open_inputs = [value for value in inputs if not _is_static(value)]
-    if not open_inputs:
-        return
-    listed = ", ".join(f"{value.name!r} {_shown(value)}" for value in open_inputs)
-    example = ", ".join(f"{value.name!r}: {_example(value)}" for value in open_inputs)
-    names = dict.fromkeys(name for value in open_inputs for name in _open_names(value))
-    raise DynamicShapeError(
-        "every extent of every input must be known when the model is compiled",
-        f"open extents in {listed}",
-        f"give the sizes: inputs={{{example}}}"
-        + (f", with numbers that suit the model for {', '.join(names)}" if names else "")
-        + "; or ranges such as Open(1, 512)",
-    )
+    unranked = [value.name for value in inputs if is_unranked(value)]
+    if unranked:
+        raise DynamicShapeError(
+            "the rank of every input must be known when the model is compiled",
+            f"an unknown rank of {', '.join(map(repr, unranked))}",
+            f"give its size: inputs={{{unranked[0]!r}: (1, ...)}}",
+        )
+    require_known({value.name: declared_shape(value) for value in inputs}, {})
 
 
-def _is_static(value: onnx.ValueInfoProto) -> bool:
-    # A sequence or an optional has no dimensions here: the import says what is wrong with it.
-    return not _unranked(value) and all(_fixed(dim) for dim in value.type.tensor_type.shape.dim)
+def declared_shape(
+    value: onnx.ValueInfoProto, told: Mapping[int, tuple[int, str]] | None = None
+) -> tuple[int | Declared, ...]:
+    """The shape of an input whose rank is known.
+
+    Args:
+        value: the input. A sequence has no dimensions: the import says what is wrong with it.
+        told: axis -> the usual value of an open extent, and who tells it; nothing by default.
+    """
+    extents: list[int | Declared] = []
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        usual, told_by = (told or {}).get(axis, (None, ""))
+        name = extent_name(dim) or unnamed(value.name, axis)
+        own = Declared(name, usual=usual, told_by=told_by)
+        extents.append(int(dim.dim_value) if is_fixed(dim) else own)
+    return tuple(extents)
 
 
-def _shown(value: onnx.ValueInfoProto) -> str:
-    """``(batch, 3, ?, 224)``; ``(unknown rank)`` where there is no shape at all."""
-    if _unranked(value):
-        return "(unknown rank)"
-    dims = value.type.tensor_type.shape.dim
-    return f"({', '.join(str(d.dim_value) if _fixed(d) else _name(d) or '?' for d in dims)})"
-
-
-def _fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    # Some exporters write -1 for an open extent.
+def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether a dimension is a number; some exporters write -1 for an open extent."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
-def _name(dim: onnx.TensorShapeProto.Dimension) -> str:
+def extent_name(dim: onnx.TensorShapeProto.Dimension) -> str:
     """The name that makes equal extents one; empty where there is none."""
     # Some exporters write "?" for every open extent: those are as many different ones.
     return "" if dim.dim_param == "?" else str(dim.dim_param)
-
-
-def _letters(value: onnx.ValueInfoProto) -> list[str]:
-    """What to call each extent: its number, its name, or the usual letter of its place."""
-    dims = value.type.tensor_type.shape.dim
-    usual = "NCHW" if len(dims) == 4 else "ABCDEFGH"
-    return [
-        str(dim.dim_value) if _fixed(dim) else _name(dim) or usual[i : i + 1] or f"d{i}"
-        for i, dim in enumerate(dims)
-    ]
-
-
-def _open_names(value: onnx.ValueInfoProto) -> list[str]:
-    dims = value.type.tensor_type.shape.dim
-    return [x for x, dim in zip(_letters(value), dims, strict=True) if not _fixed(dim)]
-
-
-def _example(value: onnx.ValueInfoProto) -> str:
-    extents = _letters(value)
-    return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})" if extents else "(1, ...)"
 
 
 def bind_constants(model: onnx.ModelProto, constants: Mapping[str, np.ndarray]) -> None:

@@ -6,6 +6,7 @@ It is exported again for these.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -67,7 +68,11 @@ def declared(program: ExportedProgram) -> Shapes:
     extents = [e for v in tensors.values() for e in v.shape if isinstance(e, torch.SymInt)]
     names = _names(extents)
     expressions = {extent.node.expr for extent in extents}
-    ranges = {e: _declared(e, expressions - {e}, program, names) for e in expressions}
+    hints = {e.node.expr: int(e.node.hint) for e in extents if e.node.has_hint()}
+    ranges = {
+        e: replace(_declared(e, expressions - {e}, program, names), example=hints.get(e))
+        for e in expressions
+    }
     return {
         name: tuple(ranges[e.node.expr] if isinstance(e, torch.SymInt) else e for e in value.shape)
         for name, value in tensors.items()

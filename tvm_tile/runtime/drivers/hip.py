@@ -16,7 +16,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_tile.errors import DeviceMemoryError, DriverError, UnknownDeviceError
+from tvm_tile.errors import DeviceAbsentError, DeviceMemoryError, DriverError
 
 _LIBRARIES = (
     "libamdhip64.so.7",
@@ -136,7 +136,7 @@ def load_hip() -> Hip | None:
     know each other's memory.
 
     Raises:
-        UnknownDeviceError: the runtime is older than ROCm 6.
+        DeviceAbsentError: the runtime is older than ROCm 6.
         DriverError: the runtime does not start.
     """
     try:
@@ -164,7 +164,7 @@ class Hip:
         library: ``libamdhip64``.
 
     Raises:
-        UnknownDeviceError: the library lacks a function.
+        DeviceAbsentError: the library lacks a function.
         DriverError: the runtime does not start.
     """
 
@@ -311,7 +311,7 @@ def _function(library: ctypes.CDLL, name: str) -> Any:
     try:
         function = getattr(library, name)
     except AttributeError as error:
-        raise UnknownDeviceError(
+        raise DeviceAbsentError(
             "the HIP runtime must be of ROCm 6 or newer",
             f"{library._name} has no {name}",
             "install a newer ROCm",

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from tvm_tile.build.program import Kernel
-from tvm_tile.errors import DeviceError, UnknownDeviceError
+from tvm_tile.errors import DeviceAbsentError, DeviceError
 from tvm_tile.report.activities import Activity
 from tvm_tile.runtime.drivers.device_api import install_device_api
 from tvm_tile.runtime.drivers.hip import Hip, HipProperties, load_hip
@@ -28,13 +28,13 @@ def find_hip_device(arch: str, device_name: str) -> HipDevice:
         device_name: name of the device, for the message.
 
     Raises:
-        UnknownDeviceError: there is no HIP runtime or no GPU.
+        DeviceAbsentError: there is no HIP runtime or no GPU.
         DeviceError: the GPU is of another architecture.
         DriverError: HIP reports an error.
     """
     hip = load_hip()
     if hip is None or hip.device_count() == 0:
-        raise UnknownDeviceError(
+        raise DeviceAbsentError(
             f"{device_name} and its driver must be present to run this model",
             "no HIP runtime (libamdhip64) is installed"
             if hip is None
