@@ -90,7 +90,7 @@ def _group(
     """GroupQueryAttention of four heads over two, all lengths equal."""
     parts = [real(batch, queries, heads * 16, dtype=dtype) for heads in (4, 2, 2)]
     past: list[Array] = [None, None]
-    if old:
+    if old or room:
         past = [real(batch, 2, old + room, 16, dtype=dtype) for _ in range(2)]
         for each in past:
             each[:, :, old:] = 0  # type: ignore[index]
@@ -112,6 +112,7 @@ GROUPED = (
     _group(2, 1, 4, 3, do_rotary=1, extra=_angles(8, 8)),
     _group(1, 3, 4, do_rotary=1, extra=_angles(8, 8)),
     _group(1, 3, 4, 6),
+    _group(1, 3, 0, 5),
     _group(2, 1, 4, 3, extra=(None, None, None, real(1, 4, 1, 5))),
     _group(1, 4, 0, causal=0, extra=(None, None, None, None, real(4))),
     _group(1, 4, 0, smooth_softmax=1, scale=0.5),

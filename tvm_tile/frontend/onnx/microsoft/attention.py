@@ -37,10 +37,23 @@ class Scores:
     sink: str = ""
 
 
-def attend(b: FunctionBody, q: str, k: str, v: str, size: int, scores: Scores) -> str:
-    """The weighted values of each query, heads apart; ``size`` is that of a key."""
+def attend(
+    b: FunctionBody, q: str, k: str, v: str, size: int, scores: Scores, rank: int = 4
+) -> str:
+    """The weighted values of each query, heads apart.
+
+    Args:
+        b: where operators are written.
+        q, k, v: queries, keys and values, of ``rank`` dimensions.
+        size: a key's.
+        scores: how they become weights.
+        rank: 5 where several heads of queries share one of keys, ``[batch, groups, heads of a
+            group, length, size]``.
+    """
     scale = b.attribute("scale", 0.0) or 1 / math.sqrt(size)
-    x = b("Mul", b("MatMul", q, b("Transpose", k, perm=[0, 1, 3, 2])), scale)
+    x = b(
+        "Mul", b("MatMul", q, b("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])), scale
+    )
     if scores.cap:
         x = b("Mul", b("Tanh", b("Mul", x, 1 / scores.cap)), scores.cap)
     for addend in scores.added:

@@ -37,34 +37,30 @@ def write_group_query_attention(b: FunctionBody) -> tuple[str, ...]:
     q, k, v, size = _operands(b, batch, queries, (heads, groups))
     length, past = b("Reshape", b.cast(b.input(5), np.int64), [batch, 1, 1, 1]), ""
     length = b("Add", length, [1])
-    if b.input(3):
-        # A prompt that is padded is shorter than its queries.
-        past = _bounded(b, b("Sub", length, [queries]))
+    keys, kept = queries, b.shape(b.input(3))[2] if b.input(3) else 0
+    if kept:
+        total = _total(b)
+        is_full = kept < total != kept + queries
+        if is_full or (batch > 1 and 1 < queries < total):
+            told = f"{total} keys of {batch} batches, {queries} of them new behind {kept}"
+            raise NotImplementedError(told)
+        keys = max(total, kept)
+        past = b("Sub", length, [queries]) if total > queries else b.constant([[[[0]]]])
     if b.attribute("do_rotary", 0):
         q, k = (
             _turned(b, x, past, (batch, own, queries, size)) for x, own in ((q, heads), (k, groups))
         )
-    keys, present_key, present_value = queries, k, v
+    present_key, present_value = k, v
     if past:
-        keys = max(_total(b), b.shape(b.input(3))[2])
         present_key, present_value = (
             _written(b, b.input(3 + i), new, past, keys) for i, new in enumerate((k, v))
         )
-    scores = _scores(b, past, length, queries, keys)
-    shared_key, shared_value = (
-        _repeated(b, x, (batch, groups, keys, size), heads // groups)
-        for x in (present_key, present_value)
-    )
-    result = attend(b, q, shared_key, shared_value, size, scores)
+    shape = (groups, heads // groups, queries)
+    scores = _scores(b, past, length, shape, keys)
+    k, v = (b("Reshape", x, [batch, groups, 1, keys, size]) for x in (present_key, present_value))
+    q = b("Reshape", q, [batch, *shape, size])
+    result = b("Reshape", attend(b, q, k, v, size, scores, rank=5), [batch, heads, queries, size])
     return together(b, result, batch, queries), present_key, present_value
-
-
-def _repeated(b: FunctionBody, x: str, extents: tuple[int, ...], count: int) -> str:
-    """Heads of keys or values, each for ``count`` heads of queries."""
-    batch, groups, keys, size = extents
-    single = b("Reshape", x, [batch, groups, 1, keys, size])
-    wide = b("Expand", single, [1, 1, count, 1, 1])
-    return str(b("Reshape", wide, [batch, groups * count, keys, size]))
 
 
 def _bounded(b: FunctionBody, x: str) -> str:
@@ -104,7 +100,7 @@ def _turned(b: FunctionBody, x: str, past: str, extents: tuple[int, ...]) -> str
     """Heads turned by the angles of their places, ``position_ids`` where these are given."""
     queries = extents[2]
     steps = np.arange(queries).reshape(1, 1, queries, 1)
-    if b.input(9) and past and _total(b) != queries:
+    if b.input(9) and past and _total(b) > queries:
         places = b.input(9)
     elif b.input(9):  # of a prompt ONNX Runtime reads the first one only
         places = b("Add", b.part(b("Reshape", b.input(9), [-1]), 0, 1, 0), steps)
@@ -125,8 +121,6 @@ def _written(b: FunctionBody, cache: str, new: str, past: str, keys: int) -> str
     step = b("Sub", np.arange(keys).reshape(1, 1, keys, 1), past)
     is_new = b("Equal", step, [0])
     if queries > 1:
-        if batch > 1:
-            raise NotImplementedError(f"{queries} queries of {batch} batches behind a past")
         is_new = b("And", b("Greater", step, [-1]), b("Less", step, [queries]))
         behind = b("Sub", [queries - 1], _bounded(b, step))
         source = b("Sub", [queries - 1], _bounded(b, behind))
@@ -135,27 +129,34 @@ def _written(b: FunctionBody, cache: str, new: str, past: str, keys: int) -> str
     return str(b("Where", is_new, new, cache))
 
 
-def _scores(b: FunctionBody, past: str, length: str, queries: int, keys: int) -> Scores:
+def _scores(
+    b: FunctionBody, past: str, length: str, shape: tuple[int, int, int], keys: int
+) -> Scores:
     """Keys of the sequence are seen, none that is later than the query or outside of its window."""
+    groups, heads, queries = shape
     key = np.arange(keys)
-    visible = b("Less", key, length)
+    visible = b("Less", key, b("Reshape", length, [-1, 1, 1, 1, 1]))
     window = int(b.attribute("local_window_size", -1))
     if b.attribute("causal", 1):
-        place = np.arange(queries).reshape(1, 1, queries, 1)
-        query = b("Add", past, place) if past else b.constant(place)
+        query = b.constant(np.arange(queries).reshape(queries, 1))
+        if past:
+            query = b("Add", b("Reshape", past, [-1, 1, 1, 1, 1]), query)
         visible = b("And", visible, b("Not", b("Greater", key, query)))
         if window >= 0:
             visible = b("And", visible, b("Greater", key, b("Sub", query, [window])))
     sink = b.input(11)
     if sink:
-        sink = b("Reshape", sink, [-1, 1, 1])
+        sink = b("Reshape", sink, [groups, heads, 1, 1])
     elif b.attribute("smooth_softmax", 0) == 1:
         sink = b.constant(0.0)
     bias = b.input(10)
-    if bias and b.shape(bias)[-1] < keys:  # of a cache that is longer
-        extents = b.shape(bias)
-        zeros = np.zeros((*extents[:-1], keys - extents[-1]), b.dtype(bias))
-        bias = b("Concat", bias, zeros, axis=-1)
+    if bias:
+        batch, own, _, known = b.shape(bias)
+        if known < keys:  # of a cache that is longer
+            zeros = np.zeros((batch, own, queries, keys - known), b.dtype(bias))
+            bias = b("Concat", bias, zeros, axis=-1)
+        apart = (1, 1) if own == 1 else (groups, heads)
+        bias = b("Reshape", bias, [batch, *apart, queries, keys])
     # Rows of padding see nothing: they must stay numbers, as later layers read them, too.
     lowest = float(np.finfo(np.float32).min) if b.real != np.float16 else -65504.0
     return Scores((bias,), visible, lowest, float(b.attribute("softcap", 0.0)), sink)
