@@ -86,6 +86,28 @@ def test_what_is_not_known_is_refused_by_name(model: onnx.ModelProto, told: str)
     assert model.graph.node[0].op_type in str(refused.value)
 
 
+def test_old_opsets_are_refused() -> None:
+    model = one_node("Gelu", [(3, 4)])
+    model.opset_import[0].version = 9
+    with pytest.raises(UnsupportedOperatorError, match="opset 9"):
+        import_model(model)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "opset"),
+    [("LayerNormalization", 13), *[("SimplifiedLayerNormalization", n) for n in (13, 21)]],
+)
+def test_norms_that_are_taken_for_standard_ones(op_type: str, opset: int) -> None:
+    model = one_node(op_type, [(3, 4), (4,)], "", axis=-1)
+    del model.opset_import[1]
+    model.opset_import[0].version = opset
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype("float32") for shape in ((3, 4), (4,))]
+    (wanted,) = onnxruntime_outputs(model, arrays)
+    (found,) = run_imported(model, tuple(arrays))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_lengths_that_decide_a_shape_have_to_be_constants() -> None:
     form = cases.GROUPED[5]
     model = replace(form, constants=frozenset()).model()

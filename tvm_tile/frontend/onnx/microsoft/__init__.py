@@ -7,7 +7,6 @@ inferred, constants folded and kernels fused as of models that never had them. K
 from __future__ import annotations
 
 import onnx
-import onnx.inliner
 
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx.fold import fold
@@ -15,8 +14,14 @@ from tvm_tile.frontend.onnx.microsoft import attention, codes, norms, numbers
 from tvm_tile.frontend.onnx.microsoft.function_body import Definition, FunctionBody, NotYetKnown
 from tvm_tile.frontend.onnx.microsoft.grouped import write_group_query_attention
 from tvm_tile.frontend.onnx.model import outline
-from tvm_tile.frontend.onnx.rewrite import graphs_of, opset_version, replace_nodes, walk_nodes
-from tvm_tile.frontend.onnx.types import inferred_types
+from tvm_tile.frontend.onnx.rewrite import (
+    expand_functions,
+    graphs_of,
+    opset_version,
+    replace_nodes,
+    walk_nodes,
+)
+from tvm_tile.frontend.onnx.types import inferred_graph, inferred_types
 
 DOMAIN = "com.microsoft"
 
@@ -56,6 +61,7 @@ _DEFINITIONS: dict[str, Definition] = {
     "SkipLayerNormalization": norms.write_skip_layer_norm,
     "SkipSimplifiedLayerNormalization": norms.write_skip_rms_norm,
 }
+_LEAST_OPSET = 11
 _EXPERTS = (
     "which experts a token goes to is known at run time only, and products of parts of a batch "
     "have no kernel here",
@@ -84,7 +90,8 @@ def written_out(model: onnx.ModelProto, *, low_bit: bool) -> onnx.ModelProto:
     bodies = (model.graph, *model.functions)
     if not any(node.domain.startswith(DOMAIN) for body in bodies for node in walk_nodes(body)):
         return model
-    copy = onnx.inliner.inline_local_functions(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(expand_functions(model, None))
     is_folded = False
     while True:
         written, waiting = _write_known(copy)
@@ -139,6 +146,9 @@ def _definition(body: FunctionBody) -> list[onnx.NodeProto]:
     node = body.node
     if node.domain.startswith(f"{DOMAIN}.nchwc"):
         raise _refusal(node, *_LAYOUT)
+    if body.opset < _LEAST_OPSET:
+        told = f"the model is of opset {body.opset}, its operators need {_LEAST_OPSET}"
+        raise _refusal(node, told, "export the model to a newer opset, then optimize it")
     if node.op_type not in _DEFINITIONS:
         reason, remedy = _REFUSED.get(
             node.op_type, ("it is not known", "export the model without it")
@@ -174,7 +184,7 @@ def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
     types = inferred_types(model)
     waiting = [model.graph]
     if any(graphs_of(attribute) for node in model.graph.node for attribute in node.attribute):
-        waiting.append(onnx.shape_inference.infer_shapes(outline(model)).graph)
+        waiting.append(inferred_graph(outline(model)))
     while waiting:
         graph = waiting.pop()
         waiting += [inner for node in graph.node for a in node.attribute for inner in graphs_of(a)]

@@ -27,7 +27,7 @@ class Scores:
         visible: the name of where they are seen at all; empty where everywhere.
         hidden: stands for a score that is not seen.
         cap: scores are ``cap * tanh(score / cap)`` first; 0 where they are as they are.
-        sink: the name of a score ``[heads, 1, 1]`` that has no value; empty where there is none.
+        sink: the name of each row's score that has no value; empty where there is none.
     """
 
     added: tuple[str, ...] = ()
@@ -51,9 +51,8 @@ def attend(
             group, length, size]``.
     """
     scale = b.attribute("scale", 0.0) or 1 / math.sqrt(size)
-    x = b(
-        "Mul", b("MatMul", q, b("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])), scale
-    )
+    turned = b("Transpose", k, perm=[*range(rank - 2), rank - 1, rank - 2])
+    x = b("Mul", b("MatMul", q, turned), scale)
     if scores.cap:
         x = b("Mul", b("Tanh", b("Mul", x, 1 / scores.cap)), scores.cap)
     for addend in scores.added:
@@ -62,10 +61,8 @@ def attend(
         x = b("Where", scores.visible, x, scores.hidden)
     if not scores.sink:
         return str(b("MatMul", b("Softmax", x, axis=-1), v))
-    # Each row has one more score, whose weight is dropped.
-    column = b("Mul", b.part(x, 0, 1), 0.0)
-    wide = b("Softmax", b("Concat", x, b("Add", column, scores.sink), axis=-1), axis=-1)
-    return str(b("MatMul", b("Slice", wide, [0], [-1], [-1]), v))
+    wide = b("Softmax", b("Concat", x, scores.sink, axis=-1), axis=-1)
+    return str(b("MatMul", b.part(wide, 0, -1), v))  # without the last weight
 
 
 def apart(b: FunctionBody, x: str, batch: int, length: int, heads: int) -> str:
@@ -85,9 +82,7 @@ def _padding(b: FunctionBody, mask: str, batch: int, keys: int) -> str:
         if extents[-1] != keys or len(extents) > 3:
             raise NotImplementedError(f"a mask of shape {extents} for {keys} keys")
         seen = b("Greater", mask, np.zeros((), b.dtype(mask)))
-        seen = b(
-            "Reshape", seen, [extents[0], 1, *([1] if len(extents) == 2 else []), *extents[1:]]
-        )
+        seen = b("Reshape", seen, [batch, 1, -1, keys])
     else:
         if extents[0] not in (batch, 2 * batch, 3 * batch + 2):
             raise NotImplementedError(f"a mask of {extents[0]} numbers for {batch} batches")
@@ -104,14 +99,9 @@ def _scores(b: FunctionBody, mask: str, bias: str, sizes: tuple[int, int, int]) 
     batch, queries, keys = sizes
     padding = _padding(b, mask, batch, keys) if mask else ""
     visible = ""
-    if b.attribute("unidirectional", 0):
-        band = np.tri(queries, keys, keys - queries, dtype=bool)
-        visible = b.constant(band)
+    if b.attribute("unidirectional", 0) == 1:
+        visible = b.constant(np.tri(queries, keys, keys - queries, dtype=bool))
     return Scores((padding, bias), visible)
-
-
-def _continued(b: FunctionBody, past: str, new: str) -> str:
-    return str(b("Concat", past, new, axis=2)) if past else new
 
 
 def write_attention(b: FunctionBody) -> tuple[str, ...]:
@@ -151,14 +141,10 @@ def _self_attention(
     keys, present = queries, ""
     if past:
         keys += b.shape(past)[3]
+        olds = (b.part(past, i, i + 1, 0) for i in range(2))
         k, v = (
-            b(
-                "Concat",
-                b("Reshape", b.part(past, i, i + 1, 0), [batch, heads, keys - queries, -1]),
-                new,
-                axis=2,
-            )
-            for i, new in enumerate((k, v))
+            b("Concat", b("Reshape", old, [batch, heads, keys - queries, -1]), new, axis=2)
+            for old, new in zip(olds, (k, v), strict=True)
         )
     if b.returns(1):
         sizes = [1, batch, heads, keys, -1]
@@ -182,6 +168,8 @@ def write_multi_head_attention(b: FunctionBody) -> tuple[str, ...]:
     batch, queries, width = b.shape(query)
     is_apart = len(b.shape(key)) == 4
     keys = b.shape(key)[2 if is_apart else 1]
+    if b.attribute("unidirectional", 0) == 1 and keys != queries:
+        raise NotImplementedError(f"unidirectional, {queries} queries and {keys} keys")
     operands = [query, key, value]
     if bias:
         starts = [0, width, 2 * width, b.shape(bias)[0]]
@@ -192,9 +180,7 @@ def write_multi_head_attention(b: FunctionBody) -> tuple[str, ...]:
     k, v = operands[1:] if is_apart else (apart(b, x, batch, keys, heads) for x in operands[1:])
     if past_key:
         keys += b.shape(past_key)[2]
-        k, v = _continued(b, past_key, k), _continued(b, past_value, v)
-    if b.attribute("unidirectional", 0) and not past_key and keys != queries:
-        raise NotImplementedError(f"unidirectional with {queries} queries and {keys} keys")
+        k, v = b("Concat", past_key, k, axis=2), b("Concat", past_value, v, axis=2)
     scores = _scores(b, mask, added, (batch, queries, keys))
     return together(b, attend(b, q, k, v, width // heads, scores), batch, queries), k, v
 
@@ -207,7 +193,7 @@ def rotated(
     Args:
         b: where operators are written.
         x: ``[batch, heads, length, size]``, which ``extents`` are.
-        caches: cosines and sines, ``[batch or 1, 1, length, pairs]``, and their count of pairs.
+        caches: cosines and sines, ``[batch or 1, 1, length, pairs]``.
         interleaved: whether a pair is beside each other, or its second element in the second half.
     """
     *outer, size = extents
@@ -264,6 +250,6 @@ def write_rotary_embedding(b: FunctionBody) -> tuple[str, ...]:
     if b.shape(places) == (1,):
         places = b("Add", places, np.arange(length))
     caches = caches_at(b, places, [-1, 1, length, pairs])
-    interleaved = bool(b.attribute("interleaved", 0))
+    interleaved = b.attribute("interleaved", 0) == 1
     y = rotated(b, own, (batch, heads, length, size), caches, interleaved=interleaved)
     return (y if own == x else together(b, y, batch, length),)

@@ -46,7 +46,7 @@ def write_group_query_attention(b: FunctionBody) -> tuple[str, ...]:
             raise NotImplementedError(told)
         keys = max(total, kept)
         past = b("Sub", length, [queries]) if total > queries else b.constant([[[[0]]]])
-    if b.attribute("do_rotary", 0):
+    if b.attribute("do_rotary", 0) == 1:
         q, k = (
             _turned(b, x, past, (batch, own, queries, size)) for x, own in ((q, heads), (k, groups))
         )
@@ -108,7 +108,7 @@ def _turned(b: FunctionBody, x: str, past: str, extents: tuple[int, ...]) -> str
         places = b("Add", past, steps) if past else b.constant(steps)
     pairs = b.shape(b.input(7))[1]
     caches = caches_at(b, places, [-1, 1, queries, pairs])
-    return rotated(b, x, extents, caches, interleaved=bool(b.attribute("rotary_interleaved", 0)))
+    return rotated(b, x, extents, caches, interleaved=b.attribute("rotary_interleaved", 0) == 1)
 
 
 def _written(b: FunctionBody, cache: str, new: str, past: str, keys: int) -> str:
@@ -145,18 +145,17 @@ def _scores(
         if window >= 0:
             visible = b("And", visible, b("Greater", key, b("Sub", query, [window])))
     sink = b.input(11)
-    if sink:
-        sink = b("Reshape", sink, [groups, heads, 1, 1])
-    elif b.attribute("smooth_softmax", 0) == 1:
-        sink = b.constant(0.0)
+    if sink or b.attribute("smooth_softmax", 0) == 1:
+        score = b("Reshape", sink, [groups, heads, 1, 1]) if sink else b.constant(0.0)
+        sink = b("Expand", score, [b.shape(b.input(0))[0], groups, heads, queries, 1])
     bias = b.input(10)
     if bias:
         batch, own, _, known = b.shape(bias)
         if known < keys:  # of a cache that is longer
             zeros = np.zeros((batch, own, queries, keys - known), b.dtype(bias))
             bias = b("Concat", bias, zeros, axis=-1)
-        apart = (1, 1) if own == 1 else (groups, heads)
-        bias = b("Reshape", bias, [batch, *apart, queries, keys])
+        shared = (1, 1) if own == 1 else (groups, heads)
+        bias = b("Reshape", bias, [batch, *shared, queries, keys])
     # Rows of padding see nothing: they must stay numbers, as later layers read them, too.
-    lowest = float(np.finfo(np.float32).min) if b.real != np.float16 else -65504.0
+    lowest = -65504.0 if b.real == np.float16 else -3e38
     return Scores((bias,), visible, lowest, float(b.attribute("softcap", 0.0)), sink)
