@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.onnx_forms.arrays import ARRAYS
 from bench.onnx_forms.form import Draw, Form, form
+from bench.onnx_forms.microsoft import MICROSOFT
 from bench.onnx_forms.numbers import NUMBERS
 from bench.onnx_forms.windows import WINDOWS
 
@@ -17,8 +18,10 @@ def random_form(seed: int, only: str = "") -> Form:
 
     Args:
         seed: of all random choices.
-        only: take only makers whose name contains this.
+        only: take only makers whose name contains this; those of ONNX Runtime's own operators,
+            which begin with ``microsoft``, are not among all.
     """
-    makers = [maker for maker in _MAKERS if only in maker.__name__]
+    every = (*_MAKERS, *MICROSOFT) if only else _MAKERS
+    makers = [maker for maker in every if only in maker.__name__]
     draw = Draw(seed)
     return draw.choose(*makers)(draw)

@@ -20,13 +20,15 @@ class Form:
     """A node with its inputs.
 
     Attributes:
-        op_type: a standard operator.
+        op_type: an operator, a standard one where it has no ``domain``.
         inputs: arrays in the operator's order; ``None`` for one that is left out.
         constants: positions of inputs that the model holds as constants.
         attrs: the node's attributes.
         results: how many outputs are asked for.
         opset: version of the operator set.
         tolerance: of the results, relative to the largest of the expected ones.
+        domain: of the operator; ONNX infers no types in one of its own.
+        dtypes: element types of the results in such a domain; float32 where it lists none.
     """
 
     op_type: str
@@ -36,12 +38,18 @@ class Form:
     results: int = 1
     opset: int = OPSET
     tolerance: float = 2e-5
+    domain: str = ""
+    dtypes: tuple[str, ...] = ()
 
     def model(self) -> onnx.ModelProto:
         """The node as a model."""
         names = ["" if array is None else f"x{i}" for i, array in enumerate(self.inputs)]
         node = helper.make_node(
-            self.op_type, names, [f"y{i}" for i in range(self.results)], **self.attrs
+            self.op_type,
+            names,
+            [f"y{i}" for i in range(self.results)],
+            domain=self.domain,
+            **self.attrs,
         )
         graph = helper.make_graph(
             [node],
@@ -61,12 +69,15 @@ class Form:
             ],
         )
         opsets = [helper.make_opsetid("", self.opset)]
+        if self.domain:
+            opsets.append(helper.make_opsetid(self.domain, 1))
         model = onnx.shape_inference.infer_shapes(
             helper.make_model(graph, opset_imports=opsets, ir_version=10)
         )
-        for output in model.graph.output:
+        for i, output in enumerate(model.graph.output):
             if not output.type.HasField("tensor_type"):
-                output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+                dtype = np.dtype(self.dtypes[i] if i < len(self.dtypes) else "float32")
+                output.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(dtype)
         return model
 
     def arguments(self) -> tuple[np.ndarray, ...]:
@@ -148,7 +159,10 @@ def form(
     results: int = 1,
     opset: int = OPSET,
     tolerance: float = 2e-5,
+    domain: str = "",
+    dtypes: tuple[str, ...] = (),
     **attrs: Any,
 ) -> Form:
     """A form, its attributes given by name."""
-    return Form(op_type, inputs, frozenset(constants), attrs, results, opset, tolerance)
+    held = frozenset(constants)
+    return Form(op_type, inputs, held, attrs, results, opset, tolerance, domain, dtypes)

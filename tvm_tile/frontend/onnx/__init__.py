@@ -23,6 +23,7 @@ from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.onnx.fold import fold
 from tvm_tile.frontend.onnx.limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx.loops import Loops
+from tvm_tile.frontend.onnx.microsoft import written_out
 from tvm_tile.frontend.onnx.model import (
     bind_constants,
     fix_sizes,
@@ -61,20 +62,6 @@ _LOOPS = frozenset({"Loop", "Scan"})
 # Nodes that a loop of a known count may become: written out, it is compiled as a whole, which takes
 # its time; and where it cannot be written otherwise, as one whose iterations are not alike.
 _UNROLLED, _MOST_UNROLLED = 256, 8192
-# Operators of ONNX Runtime's own domain whose conversion was compared with it. The domain has
-# others that share no more than the name with a standard one.
-_OF_ONNXRUNTIME = frozenset(
-    {
-        *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "Gelu"),
-        *(
-            "DequantizeLinear",
-            "MatMulInteger16",
-            "MatMulNBits",
-            "QuantizeLinear",
-            "SkipLayerNormalization",
-        ),
-    }
-)
 
 
 def import_onnx(
@@ -120,6 +107,7 @@ def import_onnx(
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
     names = NodeNames.of(model)
+    model = written_out(model, low_bit=low_bit)
     mod, model = _convert(model, low_bit, names, in_loops=in_loops)
     imported = prepared(
         mod,
@@ -139,8 +127,7 @@ def _convert(
 ) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
     known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
-    if opset_version(model) >= 23:
-        known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
+    known -= {"Attention"}  # TVM's converter of this name is for another domain's operator
     known -= {node.op_type for node in walk_nodes(model.graph) if is_misread(node)}
     unrolled = _UNROLLED
     while True:
@@ -188,8 +175,6 @@ def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:
 
 
 def _is_of_known_domain(node: onnx.NodeProto) -> bool:
-    if node.domain == "com.microsoft":
-        return node.op_type in _OF_ONNXRUNTIME
     if node.op_type in DOMAINS:
         return bool(node.domain == DOMAINS[node.op_type])
     return node.domain in STANDARD_DOMAINS

@@ -15,6 +15,7 @@ from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, require_known, shown, unnamed
 from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx.check import problems, texts
+from tvm_tile.frontend.onnx.rewrite import opset_version, walk_nodes
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     # from format 4 on they may.
     model.ir_version = max(model.ir_version, 4)
     _sort_nodes(model.graph)
+    _name_domains(model)
     # A rank may be unknown here: fix_sizes asks for that of inputs, outputs follow.
     unranked = [value for value in (*model.graph.input, *model.graph.output) if is_unranked(value)]
     for value in unranked:
@@ -97,6 +99,17 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     finally:
         for value in unranked:
             value.type.tensor_type.ClearField("shape")
+
+
+def _name_domains(model: onnx.ModelProto) -> None:
+    """Move what ONNX Runtime alone takes for standard operators to its domain, in place."""
+    version = opset_version(model)
+    for node in walk_nodes(model.graph):
+        is_norm = node.op_type in ("LayerNormalization", "SimplifiedLayerNormalization")
+        if is_norm and not onnx.defs.has(node.op_type, version, node.domain):
+            node.domain = "com.microsoft"
+            if node.domain not in {opset.domain for opset in model.opset_import}:
+                model.opset_import.append(onnx.helper.make_opsetid(node.domain, 1))
 
 
 def _sort_nodes(graph: onnx.GraphProto) -> None:

@@ -84,7 +84,7 @@ _CONVERTERS: dict[str, Converter] = {
 #: Operators that we convert at least in some form.
 ADDED_OPERATORS = frozenset(_CONVERTERS)
 
-#: Domains other than ONNX's own and ``com.microsoft`` in which an operator is known.
+#: Domains other than ONNX's own in which an operator is known.
 DOMAINS = {
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "ai.onnx.preview.training"),
     **dict.fromkeys(("ArrayFeatureExtractor", "Binarizer"), "ai.onnx.ml"),

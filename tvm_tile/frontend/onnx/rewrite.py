@@ -46,12 +46,12 @@ def opset_version(model: onnx.ModelProto) -> int:
     return int(versions[0]) if versions else 1
 
 
-def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
+def expand_functions(model: onnx.ModelProto, known: Collection[str] | None) -> onnx.ModelProto:
     """Replace calls of model-local functions, and of standard operators outside ``known``.
 
     Args:
         model: the model; shapes of its inputs should be static.
-        known: standard operators to keep.
+        known: standard operators to keep; ``None`` for all of them.
 
     Returns:
         A new model. Operators that have no definition through others stay.
@@ -69,9 +69,11 @@ def expand_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.Mod
         ) from error
 
 
-def _expanded(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
+def _expanded(model: onnx.ModelProto, known: Collection[str] | None) -> onnx.ModelProto:
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
+    if known is None:
+        return model
     versions = {o.domain: int(o.version) for o in model.opset_import}
     # A definition may use operators that again have one; three levels exist in ONNX 1.23.
     for _ in range(4):

@@ -35,12 +35,17 @@ def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
     return types if longest > _MAX_PROPAGATED else _inferred(outlined, data_prop=True)
 
 
-def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.TypeProto.Tensor]:
+def inferred_graph(model: onnx.ModelProto, *, data_prop: bool = False) -> onnx.GraphProto:
+    """The graph of a model, and those inside its nodes, with types as far as ONNX infers them."""
     try:
-        found = onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph
+        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop).graph
     except Exception as error:  # a node that contradicts itself is found at its conversion
         _log.info("no shapes inferred: %s", error)
-        found = model.graph
+        return model.graph
+
+
+def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.TypeProto.Tensor]:
+    found = inferred_graph(model, data_prop=data_prop)
     return {
         value.name: value.type.tensor_type
         for value in (*found.input, *found.value_info, *found.output)
