@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.traceback import NodeSource
 
+from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
 from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
 from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
@@ -119,10 +120,9 @@ def decompositions() -> Table:
 
 @functools.cache  # PyTorch takes a fifth of a second to list its own
 def _decompositions() -> Table:
-    known = {**decomposition_table, **torch.export.default_decompositions()}
+    known = {**decomposition_table, **torch.export.default_decompositions(), **OWN_DECOMPOSITIONS}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
-    own = {operator: how for operator, how in OWN_DECOMPOSITIONS.items() if operator in table}
-    return table | own | decompositions_of_codes()
+    return table | dict(DECOMPOSITIONS) | decompositions_of_codes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _breaks_down(node: fx.Node, table: Table) -> bool:
     if node.op != "call_function" or node.target is operator.getitem or _is_check(node):
         return False
     if node.target in CONVERTERS:
-        return False
+        return node.target in DECOMPOSITIONS
     return node.target in table or node.target._can_decompose()
 
 

@@ -260,12 +260,6 @@ def _smaller(left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return _and(left, right) if _is_bool(left) else relax.op.minimum(left, right)
 
 
-def _hardtanh(emit: Emit, x: relax.Expr, min_val: float, max_val: float) -> relax.Expr:
-    if dtype_of(x).is_floating_point:
-        return _clamp(emit, x, min_val, max_val)
-    return _clamp(emit, x, int(min_val), int(max_val))  # as PyTorch cuts them off
-
-
 def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other)
     return relax.op.where(emit.cast(condition, torch.bool), left, right)
@@ -311,7 +305,6 @@ CONVERTERS: Converters = {
     _ATEN.fmax.default: _ignoring_nan(_larger),
     _ATEN.fmin.default: _ignoring_nan(_smaller),
     **overloads(_clamp, _ATEN.clamp.default, _ATEN.clamp.Tensor),
-    _ATEN.hardtanh.default: _hardtanh,
     _ATEN.where.self: _where,
     **overloads(_comparison(relax.op.equal), _ATEN.eq.Tensor, _ATEN.eq.Scalar),
     **overloads(_comparison(relax.op.not_equal), _ATEN.ne.Tensor, _ATEN.ne.Scalar),
