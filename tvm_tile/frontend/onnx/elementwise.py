@@ -90,6 +90,12 @@ def convert_modulo(node: Node) -> Value | None:
     return op.where(moved, op.add(remainder, y), remainder)
 
 
+#: Operators that are :func:`convert_reduction`'s.
+REDUCTIONS = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
+
 # The largest of no numbers; TVM has the largest finite number's negative.
 _EXTREMES = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
 
