@@ -6,11 +6,14 @@ it returns ``NotImplemented`` an operator stays whole, for its converter.
 
 from __future__ import annotations
 
-from tvm_tile.frontend.torch.decompositions import formulas, order, special
+from tvm_tile.frontend.torch.decompositions import formulas, masks, order, scattering, special, sums
 from tvm_tile.frontend.torch.decompositions.formulas import Decompositions
 
 DECOMPOSITIONS: Decompositions = {
     **formulas.DECOMPOSITIONS,
     **special.DECOMPOSITIONS,
+    **masks.DECOMPOSITIONS,
     **order.DECOMPOSITIONS,
+    **scattering.DECOMPOSITIONS,
+    **sums.DECOMPOSITIONS,
 }

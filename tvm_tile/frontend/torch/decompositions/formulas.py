@@ -128,6 +128,53 @@ def _hypot(x: Tensor, other: Tensor) -> Tensor:
     return torch.where(is_infinite, math.inf, length).to(dtype)
 
 
+def _divide(x: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Tensor:
+    """Divide and round as PyTorch does: down by the remainder, which is exact; not of integers."""
+    dtype = torch.result_type(x, other)
+    if rounding_mode is None or not dtype.is_floating_point:
+        return NotImplemented
+    left, right = widened(x.to(dtype)), _side(other, dtype)
+    plain = left / right
+    if rounding_mode == "trunc":
+        return plain.trunc().to(dtype)
+    rest = torch.fmod(left, right)
+    quotient = (left - rest) / right
+    lower = torch.where(_is_apart(rest, right), quotient - 1, quotient)
+    floor = lower.floor()
+    rounded = torch.where(lower - floor > 0.5, floor + 1, floor)
+    # Zero of the quotient's sign.
+    signed = torch.where(lower == 0, plain * 0, rounded)
+    by_zero = right == 0 if isinstance(right, Tensor) else torch.full_like(plain, right == 0) != 0
+    return torch.where(by_zero, plain, signed).to(dtype)
+
+
+def _side(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
+    """A number as it is: PyTorch does not round it to half precision, which a floor would show."""
+    return widened(value.to(dtype)) if isinstance(value, Tensor) else value
+
+
+def _is_apart(rest: Tensor, divisor: Tensor | float) -> Tensor:
+    return (rest != 0) & ((rest < 0) ^ (divisor < 0))
+
+
+def _remainder(x: Tensor | float, other: Tensor | float) -> Tensor:
+    """What is left, of the divisor's sign; not of integers."""
+    dtype = torch.result_type(x, other)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    left, right = _side(x, dtype), _side(other, dtype)
+    if not isinstance(left, Tensor):
+        left = torch.full_like(right, left)
+    rest = torch.fmod(left, right)
+    return torch.where(_is_apart(rest, right), rest + right, rest).to(dtype)
+
+
+def _ignoring_nan(join: Callable[[Tensor, Tensor], Tensor], x: Tensor, other: Tensor) -> Tensor:
+    """Join two elements, or take the other one where one is no number."""
+    chosen = torch.where(other.isnan(), x, join(x, other))
+    return torch.where(x.isnan(), other, chosen)
+
+
 _ATEN = torch.ops.aten
 _FORMULAS: dict[Any, Formula] = {
     _ATEN.log1p: _log1p,
@@ -144,4 +191,9 @@ DECOMPOSITIONS: Decompositions = {
     _ATEN.copysign.Tensor: _copysign,
     _ATEN.copysign.Scalar: _copysign,
     _ATEN.hypot.default: _hypot,
+    **dict.fromkeys((_ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode), _divide),
+    **dict.fromkeys((_ATEN.remainder.Tensor, _ATEN.remainder.Scalar), _remainder),
+    _ATEN.remainder.Scalar_Tensor: _remainder,
+    _ATEN.fmax.default: partial(_ignoring_nan, torch.maximum),
+    _ATEN.fmin.default: partial(_ignoring_nan, torch.minimum),
 }

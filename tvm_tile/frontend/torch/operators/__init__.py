@@ -21,7 +21,6 @@ from tvm_tile.frontend.torch.operators import (
     reductions,
     resizing,
     scans,
-    scatter_reductions,
     scattering,
     sorting,
     views,
@@ -41,7 +40,6 @@ CONVERTERS: Converters = joined(
     indexing.CONVERTERS,
     embedding_bag.CONVERTERS,
     scattering.CONVERTERS,
-    scatter_reductions.CONVERTERS,
     sorting.CONVERTERS,
     scans.CONVERTERS,
 )

@@ -144,12 +144,6 @@ def _embedding(
     return relax.op.take(weight, indices, 0, mode="clip")
 
 
-def _take(emit: Emit, x: relax.Expr, index: relax.Expr) -> relax.Expr:
-    count = math.prod(shape_of(x))
-    row = emit.reshape(x, (count,))
-    return relax.op.take(row, from_front(emit, index, count), 0, mode="clip")
-
-
 def _gather(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, sparse_grad: bool
 ) -> relax.Expr:
@@ -178,29 +172,11 @@ def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) ->
     return relax.op.where(emit.cast(mask, torch.bool), filling, x)
 
 
-def _masked_scatter(emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
-    """The mask's k-th true element takes the source's k-th; its last where that has too few."""
-    shape = emit.shape
-    count = math.prod(shape)
-    if 0 in (count, math.prod(shape_of(source))):
-        return x
-    wide = emit(relax.op.broadcast_to(emit.cast(mask, torch.bool), shape))
-    flags = emit.cast(emit.reshape(wide, (count,)), torch.int64)
-    ranks = emit(relax.op.cumsum(flags, 0, "int64"))
-    places = emit(relax.op.subtract(ranks, constant(1, torch.int64)))
-    row = emit.reshape(source, (math.prod(shape_of(source)),))
-    taken = emit(relax.op.take(row, places, 0, mode="clip"))
-    given = emit(relax.op.broadcast_to(x, shape))
-    return relax.op.where(wide, emit.reshape(taken, shape), given)
-
-
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     **overloads(_index, _ATEN.index.Tensor, _ATEN._unsafe_index.Tensor),
     _ATEN.index_select.default: _index_select,
     _ATEN.embedding.default: _embedding,
-    _ATEN.take.default: _take,
     _ATEN.gather.default: _gather,
     **overloads(_masked_fill, _ATEN.masked_fill.Scalar, _ATEN.masked_fill.Tensor),
-    _ATEN.masked_scatter.default: _masked_scatter,
 }

@@ -22,44 +22,24 @@ from tvm_tile.frontend.torch.emit import (
 )
 
 
-def _view(emit: Emit, x: relax.Expr, size: Sequence[int]) -> relax.Expr:
-    return emit.reshape(x, emit.shape)
-
-
 def _permute(emit: Emit, x: relax.Expr, dims: Sequence[int]) -> relax.Expr:
     axes = [axis_of(dim, len(dims)) for dim in dims]
     return x if axes == list(range(len(dims))) else relax.op.permute_dims(x, axes)
 
 
-def _unsqueeze(emit: Emit, x: relax.Expr, dim: int) -> relax.Expr:
-    return relax.op.expand_dims(x, axis_of(dim, len(shape_of(x)) + 1))
-
-
-def _squeeze(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return _without(emit, x, range(len(shape_of(x))))
-
-
 def _squeeze_dims(emit: Emit, x: relax.Expr, dim: int | Sequence[int]) -> relax.Expr:
     dims = [dim] if isinstance(dim, int) else dim
-    return _without(emit, x, [axis_of(d, len(shape_of(x))) for d in dims])
+    return _without(x, [axis_of(d, len(shape_of(x))) for d in dims])
 
 
-def _without(emit: Emit, x: relax.Expr, axes: Sequence[int]) -> relax.Expr:
+def _without(x: relax.Expr, axes: Sequence[int]) -> relax.Expr:
     """The value without those of some dimensions whose extent is 1."""
     gone = [axis for axis in axes if shape_of(x) and shape_of(x)[axis] == 1]
     return relax.op.squeeze(x, gone) if gone else x
 
 
-def _expand(emit: Emit, x: relax.Expr, size: Sequence[int], implicit: bool) -> relax.Expr:
-    return _broadcast(x, emit.shape)
-
-
 def _broadcast(x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
     return x if shape_of(x) == tuple(shape) else relax.op.broadcast_to(x, tuple(shape))
-
-
-def _copy(emit: Emit, x: relax.Expr, src: relax.Expr) -> relax.Expr:
-    return _broadcast(emit.cast(src, emit.dtype), emit.shape)
 
 
 def _select(emit: Emit, x: relax.Expr, dim: int, index: int) -> relax.Expr:
@@ -257,13 +237,18 @@ def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index:
 
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
-    **overloads(_view, _ATEN.view.default, _ATEN._unsafe_view.default),
+    **overloads(
+        lambda emit, x, size: emit.reshape(x, emit.shape),
+        *(_ATEN.view.default, _ATEN._unsafe_view.default),
+    ),
     _ATEN.permute.default: _permute,
-    _ATEN.unsqueeze.default: _unsqueeze,
-    _ATEN.squeeze.default: _squeeze,
+    _ATEN.unsqueeze.default: lambda emit, x, dim: relax.op.expand_dims(
+        x, axis_of(dim, len(emit.shape))
+    ),
+    _ATEN.squeeze.default: lambda emit, x: _without(x, range(len(shape_of(x)))),
     **overloads(_squeeze_dims, _ATEN.squeeze.dim, _ATEN.squeeze.dims),
-    _ATEN.expand.default: _expand,
-    _ATEN.copy.default: _copy,
+    _ATEN.expand.default: lambda emit, x, size, implicit: _broadcast(x, emit.shape),
+    _ATEN.copy.default: lambda emit, x, src: _broadcast(emit.cast(src, emit.dtype), emit.shape),
     _ATEN.select.int: _select,
     _ATEN.slice.Tensor: _slice,
     _ATEN.split_with_sizes.default: _split,
