@@ -7,7 +7,6 @@ down, and those of an unrolled loop are a few, again and again. So only these fe
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from torch.fx.node import map_aggregate, map_arg
 from torch.fx.traceback import NodeSource
 
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
-from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
+from tvm_tile.frontend.torch.exported import with_graph
 from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.operators.quantized import decompositions_of_codes
@@ -297,6 +296,4 @@ def _replaced(
             if node.op == "placeholder":
                 places[node].name = node.name  # also one that Python has taken, such as "input"
     graph.eliminate_dead_code()
-    signature = copy.deepcopy(program.graph_signature)
-    rename_outputs(signature, graph)
-    return with_graph(program, graph, signature)
+    return with_graph(program, graph)
