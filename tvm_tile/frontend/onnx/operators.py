@@ -66,7 +66,6 @@ _CONVERTERS: dict[str, Converter] = {
     "Split": convert_split,
     "SplitToSequence": convert_split_to_sequence,
     "TensorScatter": indexing.convert_tensor_scatter,
-    "ThresholdedRelu": elementwise.convert_thresholded_relu,
 }
 
 #: Operators that we convert at least in some form.
@@ -127,6 +126,8 @@ _MISREAD: dict[str, Callable[[onnx.NodeProto, Attrs], bool]] = {
     "LayerNormalization": lambda node, _: _results(node) > 1,
     "RMSNormalization": lambda _, attrs: attrs.get("axis", -1) != -1,
     "SpaceToDepth": lambda _, attrs: attrs.get("mode") == b"CRD",
+    # Multiplied by a mask, which makes no number of an infinity.
+    "ThresholdedRelu": lambda *_: True,
 }
 
 
