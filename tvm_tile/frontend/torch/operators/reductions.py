@@ -103,17 +103,10 @@ def _place(reduce: Reduce, emit: Emit, x: relax.Expr, dim: int | None, keepdim: 
 
 
 def _any(emit: Emit, x: relax.Expr, dim: Dims = None, keepdim: bool = False) -> relax.Expr:
-    found = _reduced(emit, relax.op.max, _as_int(emit, x), dim, keepdim, 0)
-    return _as_result(emit, found)
-
-
-def _as_int(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return emit.cast(emit.cast(x, torch.bool), torch.int8)
-
-
-def _as_result(emit: Emit, value: relax.Expr) -> relax.Expr:
-    """Booleans of 0 and 1; of bytes PyTorch returns bytes."""
-    return emit(relax.op.astype(value, dtype_name(emit.dtype)))
+    numbers = emit.cast(emit.cast(x, torch.bool), torch.int8)
+    found = _reduced(emit, relax.op.max, numbers, dim, keepdim, 0)
+    # 0 and 1 as they are: of bytes PyTorch returns bytes.
+    return relax.op.astype(found, dtype_name(emit.dtype))
 
 
 def _variance(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -110,19 +110,22 @@ def _unfold(emit: Emit, x: relax.Expr, dimension: int, size: int, step: int) -> 
         return emit.reshape(x, emit.shape)
     axis = axis_of(dimension, len(shape_of(x)))
 
-    def unfold(source: te.Tensor) -> te.Tensor:
-        def element(*place: Any) -> Any:
-            *outer, within = place
-            outer[axis] = outer[axis] * step + within
-            return source(*outer)
+    def source(*place: Any) -> Sequence[Any]:
+        *outer, within = place
+        return [*outer[:axis], outer[axis] * step + within, *outer[axis + 1 :]]
 
-        return te.compute(emit.shape, element)
-
-    return _moved(emit, unfold, x)
+    return _read(emit, x, source, "unfold")
 
 
-def _moved(emit: Emit, function: Any, *values: relax.Expr) -> relax.Expr:
-    return emit.full(0) if 0 in emit.shape else emit.te(function, *values)
+def _read(emit: Emit, x: relax.Expr, source: Callable[..., Sequence[Any]], name: str) -> relax.Expr:
+    """The result, each of whose elements is that of ``x`` at a place that follows from its own."""
+    if 0 in emit.shape:
+        return emit.full(0)
+
+    def loops(data: te.Tensor) -> te.Tensor:
+        return te.compute(emit.shape, lambda *place: data(*source(*place)))
+
+    return emit.te(loops, x, name=name)
 
 
 def _diagonal(emit: Emit, x: relax.Expr, offset: int, dim1: int, dim2: int) -> relax.Expr:
@@ -130,16 +133,13 @@ def _diagonal(emit: Emit, x: relax.Expr, offset: int, dim1: int, dim2: int) -> r
     row, column = axis_of(dim1, rank), axis_of(dim2, rank)
     rest = [axis for axis in range(rank) if axis not in (row, column)]
 
-    def diagonal(source: te.Tensor) -> te.Tensor:
-        def element(*place: Any) -> Any:
-            index = dict(zip(rest, place[:-1], strict=True))
-            index[row] = place[-1] + max(-offset, 0)
-            index[column] = place[-1] + max(offset, 0)
-            return source(*(index[axis] for axis in range(rank)))
+    def source(*place: Any) -> Sequence[Any]:
+        index = dict(zip(rest, place[:-1], strict=True))
+        index[row] = place[-1] + max(-offset, 0)
+        index[column] = place[-1] + max(offset, 0)
+        return [index[axis] for axis in range(rank)]
 
-        return te.compute(emit.shape, element)
-
-    return _moved(emit, diagonal, x)
+    return _read(emit, x, source, "diagonal")
 
 
 def _as_strided(
@@ -157,15 +157,11 @@ def _as_strided(
     count = math.prod(shape_of(x))
     if 0 not in size and reach >= count:
         raise Refusal(f"element {reach} of {count}")
-    flat = emit.reshape(x, (count,))
 
-    def as_strided(source: te.Tensor) -> te.Tensor:
-        def element(*place: Any) -> Any:
-            return source(sum((p * s for p, s in zip(place, stride, strict=True)), _index(first)))
+    def source(*place: Any) -> Sequence[Any]:
+        return [sum((p * s for p, s in zip(place, stride, strict=True)), _index(first))]
 
-        return te.compute(tuple(size), element)
-
-    return _moved(emit, as_strided, flat)
+    return _read(emit, emit.reshape(x, (count,)), source, "as_strided")
 
 
 def _index(value: int) -> Any:
@@ -226,7 +222,7 @@ def _slice_scatter(
 
         return te.compute(emit.shape, element)
 
-    return _moved(emit, slice_scatter, x, src)
+    return emit.te(slice_scatter, x, src)
 
 
 def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index: int) -> relax.Expr:
