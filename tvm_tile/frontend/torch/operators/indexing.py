@@ -13,32 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-import tvm
 from tvm import relax, te, tirx
 
+from tvm_tile.frontend.ops.writer import known_value
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, constant, dtype_of, shape_of
 
 Operand = Any  # a Relax expression or a number
 _MASKS = (torch.bool, torch.uint8)
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def require_within(index: relax.Expr, extent: int, *, lowest: int = 0) -> None:
     """Refuse an index that is known and lies outside ``lowest .. extent - 1``."""
-    if not isinstance(index, tvm.ir.GenericConst):
-        return
-    values = np.asarray(index.value.numpy())
-    if values.size and (values.min() < lowest or values.max() >= extent):
+    values = known_value(index)
+    if values is not None and values.size and (values.min() < lowest or values.max() >= extent):
         outside = values[(values < lowest) | (values >= extent)].ravel()[0]
         raise Refusal(f"index {outside} is out of bounds of {extent} elements")
-
-
-def known(index: relax.Expr) -> np.ndarray | None:
-    """The values of an index that is known when a model is compiled."""
-    if not isinstance(index, tvm.ir.GenericConst):
-        return None
-    return np.asarray(index.value.numpy())
 
 
 def from_front(emit: Emit, index: relax.Expr, extent: int) -> relax.Expr:
@@ -50,7 +40,7 @@ def from_front(emit: Emit, index: relax.Expr, extent: int) -> relax.Expr:
     if dtype_of(index) in _MASKS:
         raise Refusal("a mask as index: what it leaves depends on the data")
     require_within(index, extent, lowest=-extent)
-    values = known(index)
+    values = known_value(index)
     if values is not None:
         return relax.const(np.where(values < 0, values + extent, values), "int64")
     index = emit.cast(index, torch.int64)
