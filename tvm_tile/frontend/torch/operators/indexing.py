@@ -141,20 +141,7 @@ def _gather(
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))
-    return emit.reshape(along(emit, rows, axis, places), emit.shape)
-
-
-def along(emit: Emit, rows: relax.Expr, axis: int, places: relax.Expr) -> relax.Expr:
-    """Elements of ``rows`` at places along an axis; the others are those of the result."""
-    extent = shape_of(rows)[axis]
-
-    def gather(data: te.Tensor, table: te.Tensor) -> te.Tensor:
-        def body(*at: Any) -> Any:
-            return data(*at[:axis], clamped(table(*at), extent), *at[axis + 1 :])
-
-        return te.compute([*table.shape], body, name="gather")
-
-    return emit.te(gather, rows, places)
+    return emit.reshape(emit(relax.op.gather_elements(rows, places, axis)), emit.shape)
 
 
 def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) -> relax.Expr:
