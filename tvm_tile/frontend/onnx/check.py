@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import onnx
 
+from tvm_tile.frontend.onnx.rewrite import graphs_of
+
 _VARIOUS_SIZES = frozenset({onnx.TensorProto.STRING, onnx.TensorProto.UNDEFINED})
 
 
@@ -48,9 +50,7 @@ def _bodies(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionP
         yield body
         for node in body.node:
             for attribute in node.attribute:
-                waiting.extend(attribute.graphs)
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    waiting.append(attribute.g)
+                waiting.extend(graphs_of(attribute))
 
 
 def _tensor_problems(tensor: onnx.TensorProto) -> Iterator[str]:

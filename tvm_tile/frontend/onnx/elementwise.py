@@ -51,11 +51,9 @@ def convert_is_infinite(node: Node) -> Value | None:
 def convert_celu(node: Node) -> Value:
     """Celu; of a single number, too, of which its definition as a function makes a list of one."""
     x = node.inputs[0]
-    alpha, one, zero = (
-        relax.const(value, dtype_of(x)) for value in (node.attrs.get("alpha", 1.0), 1.0, 0.0)
-    )
-    below = op.multiply(alpha, op.subtract(op.exp(op.divide(x, alpha)), one))
-    return op.add(op.maximum(x, zero), op.minimum(below, zero))
+    values = (node.attrs.get("alpha", 1.0), 1.0, 0.0)
+    alpha, one, zero = (constant(value, dtype_of(x)) for value in values)
+    return op.maximum(x, zero) + op.minimum(alpha * (op.exp(x / alpha) - one), zero)
 
 
 def convert_power(node: Node) -> Value | None:
@@ -89,6 +87,12 @@ def convert_modulo(node: Node) -> Value | None:
     moved = op.logical_and(op.not_equal(remainder, zero), differs)
     return op.where(moved, op.add(remainder, y), remainder)
 
+
+#: Operators that are :func:`convert_reduction`'s.
+REDUCTIONS = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
 
 # The largest of no numbers; TVM has the largest finite number's negative.
 _EXTREMES = {"ReduceMax": -np.inf, "ReduceMin": np.inf}
@@ -173,20 +177,12 @@ _OF_INTEGERS: dict[str, Callable[[Node, Value, list[int] | None], Value]] = {
 def _log_sum_exp(node: Node, x: Value, axes: list[int] | None) -> Value:
     """Without TVM's difference of two infinities, which is no number."""
     largest = node.emit(op.max(x, axes, keepdims=True))
-    finite = op.less(op.abs(largest), constant(np.inf, dtype_of(x)))
+    finite = op.abs(largest) < constant(np.inf, dtype_of(x))
     shift = node.emit(op.where(finite, largest, constant(0.0, dtype_of(x))))
-    total = op.sum(op.exp(op.subtract(x, shift)), axes, keepdims=True)
-    result = node.emit(op.add(op.log(total), shift))
+    result = node.emit(op.log(op.sum(op.exp(x - shift), axes, keepdims=True)) + shift)
     if node.attrs.get("keepdims", 1):
         return result
     return op.squeeze(result, list(range(len(x.ty.shape))) if axes is None else axes)
-
-
-def convert_thresholded_relu(node: Node) -> Value:
-    """ThresholdedRelu; TVM's multiplies by a mask, which makes no number of an infinity."""
-    x, dtype = node.inputs[0], dtype_of(node.inputs[0])
-    threshold = constant(float(node.attrs.get("alpha", 1.0)), dtype)
-    return op.where(op.greater(x, threshold), x, constant(0.0, dtype))
 
 
 def convert_prelu(node: Node) -> Value:

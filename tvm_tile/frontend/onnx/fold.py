@@ -20,10 +20,9 @@ from tvm_tile.frontend.onnx.codes import decoded_weights, with_whole_bytes
 from tvm_tile.frontend.onnx.model import SHAPE_ELEMENTS
 from tvm_tile.frontend.onnx.rewrite import (
     STANDARD_DOMAINS,
-    graphs_of,
     opset_version,
+    read_names,
     replace_nodes,
-    walk_nodes,
 )
 from tvm_tile.frontend.onnx.sequences import sequence_length, sequence_tensors, tensor_at
 from tvm_tile.frontend.onnx.types import POOLS, inferred_types, static_extents
@@ -209,10 +208,7 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         if used.isdisjoint(node.output):
             continue
         kept.append(node)
-        inside = [inner for attribute in node.attribute for inner in graphs_of(attribute)]
-        used.update(node.input)
-        used.update(*(inner.input for graph_ in inside for inner in walk_nodes(graph_)))
-        used.update(value.name for graph_ in inside for value in _outputs_within(graph_))
+        used.update(read_names(node))
     replace_nodes(graph, list(reversed(kept)))
     unused = {tensor.name for tensor in graph.initializer} - used
     for tensors in (graph.initializer, graph.input):
@@ -223,15 +219,3 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         ]
         del tensors[:]
         tensors.extend(needed)
-
-
-def _outputs_within(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Outputs of a graph and of those inside its nodes."""
-    inner = [
-        value
-        for node in walk_nodes(graph)
-        for attribute in node.attribute
-        for inside in graphs_of(attribute)
-        for value in inside.output
-    ]
-    return [*graph.output, *inner]

@@ -213,34 +213,9 @@ def convert_tensor_scatter(node: Node) -> Value:
     return node.compute(replaced, cache, update, op.astype(starts, "int64"), name="tensor_scatter")
 
 
-def convert_scatter_elements(node: Node, stock: Callable[[Node], Value]) -> Value:
-    """ScatterElements into the part of a tensor that its indices span.
-
-    TVM's operator takes the indices to span all axes but the one scattered along. So that part is
-    cut out, scattered into, and put back.
-
-    Args:
-        node: the node.
-        stock: TVM's converter.
-    """
-    x, indices, updates = node.inputs
-    whole, part = list(shape_of(x)), list(shape_of(indices))
-    along = axis_of(node, 0, len(whole))
-    cut = [i for i, (a, b) in enumerate(zip(whole, part, strict=True)) if i != along and a != b]
-    if any(part[i] > whole[i] for i in cut):
-        raise ValueError(f"indices of {part} for a tensor of {whole}")
-    if not cut:
-        return stock(node)
-    inside = node.emit(op.strided_slice(x, cut, [0] * len(cut), [part[i] for i in cut]))
-    result = node.emit(stock(replace(node, inputs=(inside, indices, updates))))
-    for number, axis in enumerate(cut):
-        # Behind the part along this axis; along later ones still only the part's extent.
-        axes = cut[number:]
-        starts = [part[axis], *[0] * (len(axes) - 1)]
-        ends = [whole[axis], *[part[i] for i in axes[1:]]]
-        rest = node.emit(op.strided_slice(x, axes, starts, ends))
-        result = node.emit(op.concat([result, rest], axis))
-    return result
+def convert_scatter(node: Node) -> Value:
+    """Scatter, as ScatterElements; TVM's makes a list of single elements of it."""
+    return op.scatter_elements(*node.inputs, axis=int(node.attrs.get("axis", 0)))
 
 
 def convert_array_feature_extractor(node: Node) -> Value:
@@ -250,7 +225,6 @@ def convert_array_feature_extractor(node: Node) -> Value:
     return taken if len(x.ty.shape) > 1 else op.expand_dims(taken, 0)
 
 
-# Operators whose indices, where they are constants, must lie within their first input.
 def require_indices_within(node: Node) -> None:
     """Refuse indices that name no element, as far as they are known.
 
@@ -258,7 +232,7 @@ def require_indices_within(node: Node) -> None:
         ValueError: a constant index is out of bounds, or there are more lines of indices than of
             elements.
     """
-    if node.op_type == "GatherElements":
+    if node.op_type in ("GatherElements", "Scatter", "ScatterElements"):
         whole, part = shape_of(node.inputs[0]), shape_of(node.inputs[1])
         along = axis_of(node, 0, len(whole))
         pairs = list(zip(whole, part, strict=True))

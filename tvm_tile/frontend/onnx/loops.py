@@ -17,7 +17,7 @@ from tvm_tile.frontend.loops import Values, repeat_while, written
 from tvm_tile.frontend.onnx.fold import fold
 from tvm_tile.frontend.onnx.model import SHAPE_ELEMENTS
 from tvm_tile.frontend.onnx.node import Node
-from tvm_tile.frontend.onnx.rewrite import graphs_of, walk_nodes
+from tvm_tile.frontend.onnx.rewrite import free_names, walk_nodes
 from tvm_tile.frontend.onnx.unrolling import goes_on_always, known_count
 from tvm_tile.frontend.ops.values import Value, counted_axis, dtype_of, shape_of
 from tvm_tile.frontend.scan import scan
@@ -150,18 +150,24 @@ class Loops:
         carried = len(node.inputs) - count
         state, tensors = list(node.inputs[:carried]), list(node.inputs[carried:])
         results = len(body.output) - carried
-        axes = _integers(node, "scan_input_axes", count)
-        backwards = _integers(node, "scan_input_directions", count)
         tensors = [
-            self._turned(tensor, axis, is_backwards)
-            for tensor, axis, is_backwards in zip(tensors, axes, backwards, strict=True)
+            self._turned(tensor, axis, 0, is_backwards)
+            for tensor, axis, is_backwards in zip(
+                tensors,
+                _integers(node, "scan_input_axes", count),
+                _integers(node, "scan_input_directions", count),
+                strict=True,
+            )
         ]
         ended, rows = self._scanned(body, state, tensors)
-        axes = _integers(node, "scan_output_axes", results)
-        backwards = _integers(node, "scan_output_directions", results)
         rows = [
-            self._turned_back(row, axis, is_backwards)
-            for row, axis, is_backwards in zip(rows, axes, backwards, strict=True)
+            self._turned(row, 0, axis, is_backwards)
+            for row, axis, is_backwards in zip(
+                rows,
+                _integers(node, "scan_output_axes", results),
+                _integers(node, "scan_output_directions", results),
+                strict=True,
+            )
         ]
         made = [*ended, *rows]
         return made[0] if len(made) == 1 else relax.Tuple(made)
@@ -204,21 +210,14 @@ class Loops:
         values = state, tensors, fixed
         return scan(self.builder, "scan", count, values, iteration, operators=_operators(body))
 
-    def _turned(self, tensor: Value, axis: int, is_backwards: int) -> Value:
-        """Bring the scanned axis to the front, with its parts in the order of the scan."""
+    def _turned(self, tensor: Value, axis: int, to: int, is_backwards: int) -> Value:
+        """Bring the scanned axis to another place, with its parts in the order of the scan."""
         rank = len(shape_of(tensor))
-        axis = counted_axis(axis, rank)
-        order = [axis, *(other for other in range(rank) if other != axis)]
-        turned = self.builder.emit(op.permute_dims(tensor, order)) if axis else tensor
-        return self.builder.emit(op.flip(turned, 0)) if is_backwards else turned
-
-    def _turned_back(self, tensor: Value, axis: int, is_backwards: int) -> Value:
-        turned = self.builder.emit(op.flip(tensor, 0)) if is_backwards else tensor
-        rank = len(shape_of(tensor))
-        axis = counted_axis(axis, rank)
-        order = list(range(1, rank))
-        order.insert(axis, 0)
-        return self.builder.emit(op.permute_dims(turned, order)) if axis else turned
+        axis, to = counted_axis(axis, rank), counted_axis(to, rank)
+        order = [other for other in range(rank) if other != axis]
+        order.insert(to, axis)
+        turned = self.builder.emit(op.permute_dims(tensor, order)) if axis != to else tensor
+        return self.builder.emit(op.flip(turned, to)) if is_backwards else turned
 
     def _settled(
         self, graph: onnx.GraphProto, inputs: Values
@@ -242,21 +241,6 @@ class Loops:
         folded = fold(model).graph
         del folded.input[len(inputs) :]
         return folded, {name: captured[name] for name in free_names(folded) if name in captured}
-
-
-def free_names(graph: onnx.GraphProto) -> list[str]:
-    """Names of what a graph reads from around it, in the order of their first use."""
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    free: dict[str, None] = {}
-    for node in graph.node:
-        inside = [
-            inner for a in node.attribute for graph in graphs_of(a) for inner in free_names(graph)
-        ]
-        free.update(dict.fromkeys(name for name in (*node.input, *inside) if name not in own))
-        own.update(node.output)
-    free.update(dict.fromkeys(v.name for v in graph.output if v.name not in own))
-    free.pop("", None)
-    return list(free)
 
 
 def _variables(captured: Mapping[str, Value]) -> tuple[list[str], Values]:

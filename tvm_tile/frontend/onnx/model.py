@@ -15,7 +15,7 @@ from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, require_known, shown, unnamed
 from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx.check import problems, texts
-from tvm_tile.frontend.onnx.rewrite import opset_version, walk_nodes
+from tvm_tile.frontend.onnx.rewrite import opset_version, read_names, replace_nodes, walk_nodes
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
     while waiting:
         blocked = []
         for node in waiting:
-            if _read_names(node) & made_later:
+            if read_names(node).keys() & made_later:
                 blocked.append(node)
             else:
                 ordered.append(node)
@@ -129,21 +129,7 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
             return  # a cycle: the check says so
         waiting = blocked
     if any(a is not b for a, b in zip(ordered, graph.node, strict=True)):
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
-        del graph.node[:]
-        graph.node.extend(copies)
-
-
-def _read_names(node: onnx.NodeProto) -> set[str]:
-    """Every name that a node reads, the graphs inside it included."""
-    names = set(node.input)
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            inside = attribute.g
-            names.update(*(_read_names(inner) for inner in inside.node))
-            names.update(value.name for value in inside.output)
-            names.difference_update(*(inner.output for inner in inside.node))
-    return names
+        replace_nodes(graph, ordered)
 
 
 def is_unranked(value: onnx.ValueInfoProto) -> bool:

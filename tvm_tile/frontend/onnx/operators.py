@@ -23,8 +23,7 @@ Attrs = Mapping[str, Any]
 
 _CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(RECURRENT_OPERATORS, convert_recurrent),
-    "Adagrad": training.convert_optimizer,
-    "Adam": training.convert_optimizer,
+    **dict.fromkeys(("Adagrad", "Adam", "Momentum"), training.convert_optimizer),
     "AffineGrid": windows.convert_affine_grid,
     "ArrayFeatureExtractor": indexing.convert_array_feature_extractor,
     "BatchNormalization": training.convert_batch_norm,
@@ -33,8 +32,7 @@ _CONVERTERS: dict[str, Converter] = {
     "Celu": elementwise.convert_celu,
     "Col2Im": windows.convert_col2im,
     "ConvInteger": quantized.convert_conv_integer,
-    "CumProd": elementwise.convert_scan,
-    "CumSum": elementwise.convert_scan,
+    **dict.fromkeys(("CumProd", "CumSum"), elementwise.convert_scan),
     "DFT": convert_dft,
     "DeformConv": windows.convert_deform_conv,
     "DequantizeLinear": quantized.convert_dequantize,
@@ -49,7 +47,6 @@ _CONVERTERS: dict[str, Converter] = {
     "MatMulNBits": convert_matmul_bits,
     "MaxUnpool": windows.convert_max_unpool,
     "Mod": elementwise.convert_modulo,
-    "Momentum": training.convert_optimizer,
     "NonMaxSuppression": convert_non_max_suppression,
     "OneHot": indexing.convert_one_hot,
     "PRelu": elementwise.convert_prelu,
@@ -57,28 +54,18 @@ _CONVERTERS: dict[str, Converter] = {
     "QLinearConv": quantized.convert_quantized_conv,
     "QLinearMatMul": quantized.convert_quantized_matmul,
     "QuantizeLinear": quantized.convert_quantize,
-    "ReduceL1": elementwise.convert_reduction,
-    "ReduceL2": elementwise.convert_reduction,
-    "ReduceLogSum": elementwise.convert_reduction,
-    "ReduceLogSumExp": elementwise.convert_reduction,
-    "ReduceMax": elementwise.convert_reduction,
-    "ReduceMean": elementwise.convert_reduction,
-    "ReduceMin": elementwise.convert_reduction,
-    "ReduceProd": elementwise.convert_reduction,
-    "ReduceSum": elementwise.convert_reduction,
-    "ReduceSumSquare": elementwise.convert_reduction,
-    "Resize": convert_resize,
+    **dict.fromkeys(elementwise.REDUCTIONS, elementwise.convert_reduction),
+    **dict.fromkeys(("Resize", "Upsample"), convert_resize),
     "ReverseSequence": indexing.convert_reverse_sequence,
     "RoiAlign": convert_roi_align,
     "STFT": convert_stft,
+    "Scatter": indexing.convert_scatter,
     "Shape": indexing.convert_shape,
     "Sign": elementwise.convert_sign,
     "Slice": indexing.convert_slice,
     "Split": convert_split,
     "SplitToSequence": convert_split_to_sequence,
     "TensorScatter": indexing.convert_tensor_scatter,
-    "ThresholdedRelu": elementwise.convert_thresholded_relu,
-    "Upsample": convert_resize,
 }
 
 #: Operators that we convert at least in some form.
@@ -127,8 +114,6 @@ def convert_operator(node: Node, stock: Stock) -> Value:
         return windows.convert_lp_pool(node, stock(node))
     if node.op_type in ("Squeeze", "Unsqueeze"):
         return stock(indexing.settle_axes(node))
-    if node.op_type in ("Scatter", "ScatterElements"):
-        return indexing.convert_scatter_elements(node, stock)
     if node.op_type == "MaxPool" and node.results > 1:
         return windows.convert_max_pool_with_indices(node, stock(replace(node, results=1)))
     convert = _CONVERTERS.get(node.op_type)
@@ -141,6 +126,8 @@ _MISREAD: dict[str, Callable[[onnx.NodeProto, Attrs], bool]] = {
     "LayerNormalization": lambda node, _: _results(node) > 1,
     "RMSNormalization": lambda _, attrs: attrs.get("axis", -1) != -1,
     "SpaceToDepth": lambda _, attrs: attrs.get("mode") == b"CRD",
+    # Multiplied by a mask, which makes no number of an infinity.
+    "ThresholdedRelu": lambda *_: True,
 }
 
 

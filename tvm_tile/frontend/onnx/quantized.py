@@ -60,8 +60,7 @@ def convert_dynamic_quantize(node: Node) -> Value:
     x = node.inputs[0]
     nothing = constant(0, "float32")
     low = node.emit(op.minimum(op.min(x), nothing))
-    high = node.emit(op.maximum(op.max(x), nothing))
-    scale = node.emit(op.divide(op.subtract(high, low), constant(255, "float32")))
+    scale = node.emit((op.maximum(op.max(x), nothing) - low) / constant(255, "float32"))
     # All zeros: any scale will do, and ONNX Runtime's is 1.
     safe = node.emit(op.where(op.equal(scale, nothing), constant(1, "float32"), scale))
     zero = op.clip(op.round(op.divide(op.negative(low), safe)), 0, 255)

@@ -33,6 +33,23 @@ def graphs_of(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
     return [*attribute.graphs, *([attribute.g] if single else [])]
 
 
+def read_names(node: onnx.NodeProto) -> dict[str, None]:
+    """Names of what a node and the graphs inside it read, in the order of their first use."""
+    inside = [name for a in node.attribute for graph in graphs_of(a) for name in free_names(graph)]
+    return dict.fromkeys(name for name in (*node.input, *inside) if name)
+
+
+def free_names(graph: onnx.GraphProto) -> list[str]:
+    """Names of what a graph reads from around it, in the order of their first use."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    free: dict[str, None] = {}
+    for node in graph.node:
+        free.update(dict.fromkeys(name for name in read_names(node) if name not in own))
+        own.update(node.output)
+    free.update(dict.fromkeys(v.name for v in graph.output if v.name not in own))
+    return list(free)
+
+
 def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
     """Give a graph other nodes, some of which may be its own, in place."""
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]

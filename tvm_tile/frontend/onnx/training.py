@@ -22,22 +22,19 @@ def convert_batch_norm(node: Node) -> Value | None:
     wide = dtype_of(mean)
     data = node.emit(op.astype(x, wide))
     current = node.emit(op.mean(data, axes))
-    shifted = node.emit(op.subtract(data, along(current, 1, rank)))
-    spread = node.emit(op.mean(op.multiply(shifted, shifted), axes))
+    shifted = node.emit(data - along(current, 1, rank))
+    spread = node.emit(op.mean(shifted * shifted, axes))
     epsilon = constant(float(node.attrs.get("epsilon", 1e-5)), wide)
-    factor = op.divide(op.astype(scale, wide), op.sqrt(op.add(spread, epsilon)))
-    result = op.multiply(shifted, along(node.emit(factor), 1, rank))
-    result = op.add(result, along(node.emit(op.astype(bias, wide)), 1, rank))
-    momentum = float(node.attrs.get("momentum", 0.9))
-
-    def running(old: Value, new: Value) -> Value:
-        kept, added = constant(momentum, wide), constant(1 - momentum, wide)
-        return node.emit(op.add(op.multiply(old, kept), op.multiply(new, added)))
-
-    result = node.emit(op.astype(node.emit(result), dtype_of(x)))
+    factor = node.emit(op.astype(scale, wide) / op.sqrt(spread + epsilon))
+    shift = node.emit(op.astype(bias, wide))
+    result = node.emit(shifted * along(factor, 1, rank) + along(shift, 1, rank))
+    result = node.emit(op.astype(result, dtype_of(x)))
     if node.results == 1:
         return result
-    return relax.Tuple([result, running(mean, current), running(variance, spread)])
+    momentum = float(node.attrs.get("momentum", 0.9))
+    kept, added = constant(momentum, wide), constant(1 - momentum, wide)
+    pairs = ((mean, current), (variance, spread))
+    return relax.Tuple([result, *(node.emit(old * kept + new * added) for old, new in pairs)])
 
 
 def convert_dropout(node: Node) -> Value | None:
@@ -79,41 +76,26 @@ def _updated(
     node: Node, rate: Value, step: Value, x: Value, gradient: Value, *states: Value
 ) -> tuple[Value, ...]:
     """The new value and the new states of one tensor."""
-    dtype = dtype_of(x)
-
-    def number(value: float) -> Value:
-        return constant(value, dtype)
+    one, zero = constant(1, dtype_of(x)), constant(0, dtype_of(x))
 
     def attribute(name: str, default: float = 0.0) -> Value:
-        return number(float(node.attrs.get(name, default)))
+        return constant(float(node.attrs.get(name, default)), dtype_of(x))
 
-    def share(value: Value) -> Value:
-        return op.subtract(number(1), value)
-
-    decayed = op.multiply(attribute("norm_coefficient"), x)
-    gradient = node.emit(op.add(decayed, gradient))
+    gradient = node.emit(attribute("norm_coefficient") * x + gradient)
     if node.op_type == "Adagrad":
-        slowed = op.add(number(1), op.multiply(step, attribute("decay_factor")))
-        sums = node.emit(op.add(states[0], op.multiply(gradient, gradient)))
-        root = op.add(op.sqrt(sums), attribute("epsilon", 1e-6))
-        moved = op.divide(op.multiply(op.divide(rate, slowed), gradient), root)
-        return op.subtract(x, moved), sums
-    started = node.emit(op.greater(step, number(0)))
+        slowed = rate / (one + step * attribute("decay_factor"))
+        sums = node.emit(states[0] + gradient * gradient)
+        return x - slowed * gradient / (op.sqrt(sums) + attribute("epsilon", 1e-6)), sums
+    started = node.emit(step > zero)
     if node.op_type == "Momentum":
-        alpha = attribute("alpha")
-        beta = op.where(started, attribute("beta"), number(1))
-        speed = node.emit(op.add(op.multiply(alpha, states[0]), op.multiply(beta, gradient)))
-        way = speed
-        if node.text("mode", "standard") == "nesterov":
-            way = op.add(gradient, op.multiply(alpha, speed))
-        return op.subtract(x, op.multiply(rate, way)), speed
+        alpha, beta = attribute("alpha"), op.where(started, attribute("beta"), one)
+        speed = node.emit(alpha * states[0] + beta * gradient)
+        is_nesterov = node.text("mode", "standard") == "nesterov"
+        return x - rate * (gradient + alpha * speed if is_nesterov else speed), speed
     alpha, beta = attribute("alpha", 0.9), attribute("beta", 0.999)
-    first = op.add(op.multiply(alpha, states[0]), op.multiply(share(alpha), gradient))
-    square = op.multiply(gradient, gradient)
-    second = op.add(op.multiply(beta, states[1]), op.multiply(share(beta), square))
-    first, second = node.emit(first), node.emit(second)
-    root = op.add(op.sqrt(second), attribute("epsilon", 1e-6))
-    bias = op.divide(op.sqrt(share(op.power(beta, step))), share(op.power(alpha, step)))
-    factor = op.where(started, op.multiply(rate, bias), rate)
-    moved = op.subtract(x, op.multiply(factor, op.divide(first, root)))
-    return op.multiply(share(attribute("norm_coefficient_post")), moved), first, second
+    first = node.emit(alpha * states[0] + (one - alpha) * gradient)
+    second = node.emit(beta * states[1] + (one - beta) * (gradient * gradient))
+    bias = op.sqrt(one - op.power(beta, step)) / (one - op.power(alpha, step))
+    factor = op.where(started, rate * bias, rate)
+    moved = x - factor * (first / (op.sqrt(second) + attribute("epsilon", 1e-6)))
+    return (one - attribute("norm_coefficient_post")) * moved, first, second

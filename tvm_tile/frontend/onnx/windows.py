@@ -191,12 +191,9 @@ def convert_lrn(node: Node) -> Value:
     before, behind = (size - 1) // 2, size - 1 - (size - 1) // 2
     pads = [(before, behind) if i == 1 else (0, 0) for i in range(rank)]
     squares = node.emit(op.nn.pad(op.multiply(x, x), [n for pair in pads for n in pair]))
-    total = None
-    for i in range(size):
-        part = op.strided_slice(squares, [1], [i], [i + channels])
-        total = part if total is None else op.add(total, part)
-    scaled = op.add(op.multiply(total, constant(alpha / size, dtype)), constant(bias, dtype))
-    return op.divide(x, op.power(scaled, constant(beta, dtype)))
+    parts = (op.strided_slice(squares, [1], [i], [i + channels]) for i in range(size))
+    scaled = functools.reduce(op.add, parts) * constant(alpha / size, dtype) + constant(bias, dtype)
+    return x / op.power(scaled, constant(beta, dtype))
 
 
 def convert_affine_grid(node: Node) -> Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -11,11 +10,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.node import map_arg
 
 from tvm_tile.frontend.torch.effects import MUTATIONS
-from tvm_tile.frontend.torch.exported import WEIGHTS, copied_graph, rename_outputs, weight_of
+from tvm_tile.frontend.torch.exported import WEIGHTS, copied_graph, weight_of, with_graph
 from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.operators.higher_order import HIGHER_ORDER
@@ -110,27 +108,12 @@ def _with_weights(
     known = {node.name: value for node, value in values.items()}
     graph = copied_graph(program)
     first = next(iter(graph.nodes))
-    constants, specs = dict(program.constants), []
+    constants: dict[fx.Node, tuple[str, torch.Tensor]] = {}
     for node in [node for node in graph.nodes if node.name in ends]:
-        target = f"_computed_{node.name}"
         with graph.inserting_before(first):
-            place = graph.placeholder(target)
+            place = graph.placeholder(f"_computed_{node.name}")
         place.meta = dict(node.meta)
-        constants[target] = known[node.name].detach()
-        specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(place.name), target))
+        constants[place] = str(place.target), known[node.name].detach()
         node.replace_all_uses_with(place)
     graph.eliminate_dead_code()
-    signature = copy.deepcopy(program.graph_signature)
-    signature.input_specs = [*specs, *signature.input_specs]
-    rename_outputs(signature, graph)
-    return ExportedProgram(
-        program.graph_module,
-        graph,
-        signature,
-        program.state_dict,
-        program.range_constraints,
-        program.module_call_graph,
-        program.example_inputs,
-        constants,
-        verifiers=program.verifiers,
-    )
+    return with_graph(program, graph, constants)

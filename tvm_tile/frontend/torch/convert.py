@@ -161,10 +161,3 @@ def joined(*tables: Converters) -> dict[OpOverload, Converter]:
 def overloads(converter: Converter, *operators: OpOverload) -> dict[OpOverload, Converter]:
     """A part of a table: operators that share a converter."""
     return dict.fromkeys(operators, converter)
-
-
-__all__: Sequence[str] = (
-    *("Converter", "Converters", "PLACEMENT", "Values"),
-    *("convert", "examples", "given_arguments", "joined", "overloads", "parameters"),
-    *("require_like", "results", "wanted"),
-)

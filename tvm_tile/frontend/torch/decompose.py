@@ -7,7 +7,6 @@ down, and those of an unrolled loop are a few, again and again. So only these fe
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,8 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.traceback import NodeSource
 
-from tvm_tile.frontend.torch.exported import rename_outputs, with_graph
+from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
+from tvm_tile.frontend.torch.exported import with_graph
 from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.operators.quantized import decompositions_of_codes
@@ -119,10 +119,9 @@ def decompositions() -> Table:
 
 @functools.cache  # PyTorch takes a fifth of a second to list its own
 def _decompositions() -> Table:
-    known = {**decomposition_table, **torch.export.default_decompositions()}
+    known = {**decomposition_table, **torch.export.default_decompositions(), **OWN_DECOMPOSITIONS}
     table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
-    own = {operator: how for operator, how in OWN_DECOMPOSITIONS.items() if operator in table}
-    return table | own | decompositions_of_codes()
+    return table | dict(DECOMPOSITIONS) | decompositions_of_codes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ def _breaks_down(node: fx.Node, table: Table) -> bool:
     if node.op != "call_function" or node.target is operator.getitem or _is_check(node):
         return False
     if node.target in CONVERTERS:
-        return False
+        return node.target in DECOMPOSITIONS
     return node.target in table or node.target._can_decompose()
 
 
@@ -297,6 +296,4 @@ def _replaced(
             if node.op == "placeholder":
                 places[node].name = node.name  # also one that Python has taken, such as "input"
     graph.eliminate_dead_code()
-    signature = copy.deepcopy(program.graph_signature)
-    rename_outputs(signature, graph)
-    return with_graph(program, graph, signature)
+    return with_graph(program, graph)

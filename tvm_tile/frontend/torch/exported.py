@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, InputKind
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 """Kinds of inputs whose values a program holds."""
@@ -19,28 +21,45 @@ def weight_of(program: ExportedProgram, name: str) -> Any:
 
 
 def with_graph(
-    program: ExportedProgram, graph: fx.Graph, signature: ExportGraphSignature
+    program: ExportedProgram,
+    graph: fx.Graph,
+    constants: Mapping[fx.Node, tuple[str, torch.Tensor]] | None = None,
+    module: fx.GraphModule | None = None,
 ) -> ExportedProgram:
-    """The program with another graph, whose inputs and outputs ``signature`` names."""
-    return ExportedProgram(
-        program.graph_module,
-        graph,
-        signature,
-        program.state_dict,
-        program.range_constraints,
-        program.module_call_graph,
-        program.example_inputs,
-        program.constants,
-        verifiers=program.verifiers,
-    )
+    """The program with another graph, which takes the same inputs and weights or fewer.
 
-
-def rename_outputs(signature: ExportGraphSignature, graph: fx.Graph) -> None:
-    """Let a signature name what a graph returns."""
+    Args:
+        program: stays as it is.
+        graph: with the outputs of the program's, by whatever names.
+        constants: placeholder -> the name and the value of a further constant. They are in front
+            of the others, in this order.
+        module: the functions that the graph's operators are given; the program's where ``None``.
+    """
+    further = constants or {}
+    signature = copy.deepcopy(program.graph_signature)
+    taken = {node.name for node in graph.find_nodes(op="placeholder")}
+    specs = [
+        InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(place.name), name)
+        for place, (name, _) in further.items()
+    ]
+    left = [spec for spec in signature.input_specs if spec.arg.name in taken]
+    gone = {s.target for s in signature.input_specs} - {s.target for s in left}
+    signature.input_specs = [*specs, *left]
     outputs = graph.output_node().args[0]
     for spec, output in zip(signature.output_specs, outputs, strict=True):
         if isinstance(output, fx.Node):
             spec.arg.name = output.name
+    return ExportedProgram(
+        module or program.graph_module,
+        graph,
+        signature,
+        {name: tensor for name, tensor in program.state_dict.items() if name not in gone},
+        program.range_constraints,
+        program.module_call_graph,
+        program.example_inputs,
+        {**program.constants, **dict(further.values())},
+        verifiers=program.verifiers,
+    )
 
 
 def copied_graph(program: ExportedProgram) -> fx.Graph:

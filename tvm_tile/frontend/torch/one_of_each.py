@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -54,6 +53,4 @@ def _merged(program: ExportedProgram, twins: dict[str, str]) -> ExportedProgram:
     for name, first in twins.items():
         places[name].replace_all_uses_with(places[first])
         graph.erase_node(places[name])
-    signature = copy.deepcopy(program.graph_signature)
-    signature.input_specs = [s for s in signature.input_specs if s.arg.name not in twins]
-    return with_graph(program, graph, signature)
+    return with_graph(program, graph)

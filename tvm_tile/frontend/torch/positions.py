@@ -13,7 +13,6 @@ Places out of bounds, of which PyTorch raises an error, are read and written as 
 
 from __future__ import annotations
 
-import copy
 import operator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +23,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_arg
 
 from tvm_tile.frontend.torch.convert import given_arguments
-from tvm_tile.frontend.torch.exported import copied_graph, rename_outputs, with_graph
+from tvm_tile.frontend.torch.exported import copied_graph, with_graph
 
 _ATEN = torch.ops.aten
 _READS = frozenset({_ATEN.slice.Tensor, _ATEN.select.int})
@@ -50,9 +49,7 @@ def with_indices(program: ExportedProgram) -> ExportedProgram:
     rewriting = _Rewriting(graph)
     for node in filter(_begins_where_data_say, list(graph.nodes)):
         rewriting.rewrite(node)
-    signature = copy.deepcopy(program.graph_signature)
-    rename_outputs(signature, graph)
-    return with_graph(program, graph, signature)
+    return with_graph(program, graph)
 
 
 def _begins_where_data_say(node: fx.Node) -> bool:

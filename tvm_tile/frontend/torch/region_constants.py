@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-from tvm_tile.frontend.torch.exported import copied_graph
+from tvm_tile.frontend.torch.exported import copied_graph, with_graph
 
 _OPS = torch.ops.higher_order
 # Which argument of an operator holds the operands that all of its functions take last.
@@ -40,29 +39,15 @@ def with_region_constants(program: ExportedProgram) -> ExportedProgram:
         return program
     graph = copied_graph(program)
     first = next(iter(graph.nodes))
-    constants, specs = dict(program.constants), []
     places: dict[int, fx.Node] = {}
     for number, one in enumerate(held.values()):
-        target = f"_region_constant{number}"
         with graph.inserting_before(first):
-            place = graph.placeholder(target)
+            place = graph.placeholder(f"_region_constant{number}")
         place.meta["val"] = one.value
-        places[id(one.tensor)], constants[target] = place, one.tensor
-        argument = TensorArgument(name=place.name)
-        specs.append(InputSpec(InputKind.CONSTANT_TENSOR, argument, target))
-    signature = copy.deepcopy(program.graph_signature)
-    signature.input_specs = [*specs, *signature.input_specs]
-    return ExportedProgram(
-        _handed(program.graph_module, graph, places),
-        graph,
-        signature,
-        program.state_dict,
-        program.range_constraints,
-        program.module_call_graph,
-        program.example_inputs,
-        constants,
-        verifiers=program.verifiers,
-    )
+        places[id(one.tensor)] = place
+    pairs = zip(places.values(), held.values(), strict=True)
+    constants = {place: (str(place.target), one.tensor) for place, one in pairs}
+    return with_graph(program, graph, constants, _handed(program.graph_module, graph, places))
 
 
 @dataclass(frozen=True, slots=True)

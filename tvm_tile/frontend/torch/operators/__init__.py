@@ -1,14 +1,14 @@
 """Every operator that has a converter; no other is imported.
 
-An operator in this table is never broken down, an operator that is not there always is, as far as
-PyTorch can: see :mod:`tvm_tile.frontend.torch.decompose`.
+An operator in this table is broken down only by :mod:`tvm_tile.frontend.torch.decompositions`, an
+operator that is not there always is, as far as PyTorch can: see
+:mod:`tvm_tile.frontend.torch.decompose`.
 """
 
 from __future__ import annotations
 
 from tvm_tile.frontend.torch.convert import Converters, joined
 from tvm_tile.frontend.torch.operators import (
-    counting,
     creation,
     elementwise,
     embedding_bag,
@@ -21,10 +21,8 @@ from tvm_tile.frontend.torch.operators import (
     reductions,
     resizing,
     scans,
-    scatter_reductions,
     scattering,
     sorting,
-    special,
     views,
 )
 
@@ -42,9 +40,6 @@ CONVERTERS: Converters = joined(
     indexing.CONVERTERS,
     embedding_bag.CONVERTERS,
     scattering.CONVERTERS,
-    scatter_reductions.CONVERTERS,
     sorting.CONVERTERS,
-    special.CONVERTERS,
-    counting.CONVERTERS,
     scans.CONVERTERS,
 )

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from tvm import relax
 
-from tvm_tile.frontend.torch.convert import Converters, overloads
+from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, constant, dtype_name
 from tvm_tile.frontend.torch.weights import held
-
-
-def _full(
-    emit: Emit, size: Sequence[int], fill_value: float, dtype: torch.dtype | None
-) -> relax.Expr:
-    return _filled(emit, fill_value)
 
 
 def _full_like(
@@ -27,30 +19,10 @@ def _full_like(
     return relax.op.full_like(x, constant(fill_value, emit.dtype), dtype_name(emit.dtype))
 
 
-def _scalar_tensor(emit: Emit, s: float, dtype: torch.dtype | None) -> relax.Expr:
-    return _filled(emit, s)
-
-
 def _filled(emit: Emit, value: float | complex) -> relax.Expr:
     if isinstance(value, complex):
         raise Refusal("complex numbers")
     return emit.full(value)
-
-
-def _empty(emit: Emit, size: Sequence[int], dtype: torch.dtype | None) -> relax.Expr:
-    return emit.full(0)  # any numbers will do
-
-
-def _empty_permuted(
-    emit: Emit, size: Sequence[int], physical_layout: Sequence[int], dtype: torch.dtype | None
-) -> relax.Expr:
-    return emit.full(0)
-
-
-def _empty_strided(
-    emit: Emit, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype | None
-) -> relax.Expr:
-    return emit.full(0)
 
 
 def _arange(
@@ -73,12 +45,12 @@ def _arange(
 _MOST_NUMBERS = 1 << 20
 
 _ATEN = torch.ops.aten
+_EMPTY = (_ATEN.empty.memory_format, _ATEN.empty_permuted.default, _ATEN.empty_strided.default)
 CONVERTERS: Converters = {
-    _ATEN.full.default: _full,
+    _ATEN.full.default: lambda emit, size, fill_value, dtype: _filled(emit, fill_value),
     _ATEN.full_like.default: _full_like,
-    _ATEN.scalar_tensor.default: _scalar_tensor,
-    _ATEN.empty.memory_format: _empty,
-    _ATEN.empty_permuted.default: _empty_permuted,
-    **overloads(_empty_strided, _ATEN.empty_strided.default),
+    _ATEN.scalar_tensor.default: lambda emit, s, dtype: _filled(emit, s),
+    # Any numbers will do.
+    **dict.fromkeys(_EMPTY, lambda emit, **_: emit.full(0)),
     _ATEN.arange.start_step: _arange,
 }

@@ -20,18 +20,6 @@ Operand = Any  # a Relax expression or a number
 Join = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
 
-def _same(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return x
-
-
-def _cast(emit: Emit, x: relax.Expr, dtype: torch.dtype | None) -> relax.Expr:
-    return emit.cast(x, emit.dtype)
-
-
-def _convert_element_type(emit: Emit, a: relax.Expr, dtype: torch.dtype) -> relax.Expr:
-    return emit.cast(a, emit.dtype)
-
-
 def _add(emit: Emit, x: Operand, other: Operand, alpha: float) -> relax.Expr:
     left, right = _operands(emit, x, other)
     if _is_bool(left):
@@ -142,58 +130,8 @@ def _divide_rounding(
 ) -> relax.Expr:
     if rounding_mode is None:
         return _divide(emit, x, other)
-    left, right = emit.promoted(x, other)
-    if not dtype_of(left).is_floating_point:
-        join = relax.op.floor_divide if rounding_mode == "floor" else relax.op.divide
-        return join(left, right)
-    left = emit.wide(left)
-    # PyTorch does not round such a number to half precision, and near a whole one the floor shows.
-    wide = emit.wide(right) if isinstance(other, relax.Expr) else constant(other, dtype_of(left))
-    if rounding_mode == "trunc":
-        quotient = emit(relax.op.trunc(emit(_quotient(left, wide))))
-    else:
-        quotient = _floor_of_floats(emit, left, wide)
-    return emit.cast(quotient, emit.dtype)
-
-
-def _floor_of_floats(emit: Emit, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Divide and round down as PyTorch does: by the remainder, which is exact."""
-    dtype = dtype_of(left)
-    if _is_zero(right):
-        return emit(_quotient(left, right))
-    zero, one = constant(0, dtype), constant(1, dtype)
-    rest = emit(relax.op.mod(left, right))
-    quotient = emit(relax.op.divide(relax.op.subtract(left, rest), right))
-    is_apart = emit(_and(relax.op.not_equal(rest, zero), _signs_differ(rest, right)))
-    lower = emit(relax.op.where(is_apart, relax.op.subtract(quotient, one), quotient))
-    floor = emit(relax.op.floor(lower))
-    is_short = relax.op.greater(relax.op.subtract(lower, floor), constant(0.5, dtype))
-    rounded = emit(relax.op.where(is_short, relax.op.add(floor, one), floor))
-    plain = emit(relax.op.divide(left, right))
-    # Zero of the quotient's sign.
-    signed = relax.op.where(relax.op.equal(lower, zero), relax.op.multiply(plain, zero), rounded)
-    return emit(relax.op.where(relax.op.equal(right, zero), plain, emit(signed)))
-
-
-def _signs_differ(left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    zero = constant(0, dtype_of(left))
-    return relax.op.not_equal(
-        relax.op.astype(relax.op.less(left, zero), "int8"),
-        relax.op.astype(relax.op.less(right, zero), "int8"),
-    )
-
-
-def _remainder(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
-    left, right = emit.promoted(x, other)
-    if not dtype_of(left).is_floating_point:
-        return relax.op.floor_mod(left, right)
-    if _is_zero(right):
-        return emit.full(math.nan)
-    left, right = emit.wide(left), emit.wide(right)
-    rest = emit(relax.op.mod(left, right))
-    zero = constant(0, dtype_of(rest))
-    is_apart = emit(_and(relax.op.not_equal(rest, zero), _signs_differ(rest, right)))
-    return emit.cast(emit(relax.op.where(is_apart, relax.op.add(rest, right), rest)), emit.dtype)
+    join = relax.op.floor_divide if rounding_mode == "floor" else relax.op.divide
+    return join(*emit.promoted(x, other))
 
 
 def _fmod(emit: Emit, x: Operand, other: Operand) -> relax.Expr:
@@ -260,29 +198,9 @@ def _smaller(left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return _and(left, right) if _is_bool(left) else relax.op.minimum(left, right)
 
 
-def _hardtanh(emit: Emit, x: relax.Expr, min_val: float, max_val: float) -> relax.Expr:
-    if dtype_of(x).is_floating_point:
-        return _clamp(emit, x, min_val, max_val)
-    return _clamp(emit, x, int(min_val), int(max_val))  # as PyTorch cuts them off
-
-
 def _where(emit: Emit, condition: relax.Expr, x: Operand, other: Operand) -> relax.Expr:
     left, right = emit.promoted(x, other)
     return relax.op.where(emit.cast(condition, torch.bool), left, right)
-
-
-def _ignoring_nan(join: Join) -> Converter:
-    """A converter that joins two elements, and takes the other one where one is no number."""
-
-    def convert(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:
-        left, right = emit.promoted(x, other)
-        joined = emit(join(left, right))
-        if not dtype_of(left).is_floating_point:
-            return joined
-        chosen = emit(relax.op.where(emit(relax.op.isnan(right)), left, joined))
-        return relax.op.where(emit(relax.op.isnan(left)), right, chosen)
-
-    return convert
 
 
 builtin_min = min  # the schema's names hide it
@@ -293,25 +211,27 @@ _bitwise_or = _binary(relax.op.bitwise_or, _or)
 _bitwise_xor = _binary(relax.op.bitwise_xor, relax.op.logical_xor)
 
 CONVERTERS: Converters = {
-    **overloads(_same, _ATEN.alias.default, _ATEN.clone.default, _ATEN.detach.default),
-    **overloads(_same, _ATEN.lift_fresh_copy.default, _ATEN.contiguous.default),
-    _ATEN._to_copy.default: _cast,
-    torch.ops.prims.convert_element_type.default: _convert_element_type,
+    **overloads(
+        lambda emit, x: x,
+        *(_ATEN.alias.default, _ATEN.clone.default, _ATEN.detach.default),
+        *(_ATEN.lift_fresh_copy.default, _ATEN.contiguous.default),
+    ),
+    _ATEN._to_copy.default: lambda emit, x, dtype: emit.cast(x, emit.dtype),
+    torch.ops.prims.convert_element_type.default: lambda emit, a, dtype: emit.cast(a, emit.dtype),
     **overloads(_add, _ATEN.add.Tensor, _ATEN.add.Scalar),
     **overloads(_subtract, _ATEN.sub.Tensor, _ATEN.sub.Scalar),
     **overloads(_multiply, _ATEN.mul.Tensor, _ATEN.mul.Scalar),
     **overloads(_divide, _ATEN.div.Tensor, _ATEN.div.Scalar),
     **overloads(_divide_rounding, _ATEN.div.Tensor_mode, _ATEN.div.Scalar_mode),
-    **overloads(_remainder, _ATEN.remainder.Tensor, _ATEN.remainder.Scalar),
-    _ATEN.remainder.Scalar_Tensor: _remainder,
+    **overloads(
+        lambda emit, x, other: relax.op.floor_mod(*emit.promoted(x, other)),  # of integers
+        *(_ATEN.remainder.Tensor, _ATEN.remainder.Scalar, _ATEN.remainder.Scalar_Tensor),
+    ),
     **overloads(_fmod, _ATEN.fmod.Tensor, _ATEN.fmod.Scalar),
     **overloads(_power, _ATEN.pow.Tensor_Tensor, _ATEN.pow.Tensor_Scalar, _ATEN.pow.Scalar),
     _ATEN.maximum.default: _maximum,
     _ATEN.minimum.default: _minimum,
-    _ATEN.fmax.default: _ignoring_nan(_larger),
-    _ATEN.fmin.default: _ignoring_nan(_smaller),
     **overloads(_clamp, _ATEN.clamp.default, _ATEN.clamp.Tensor),
-    _ATEN.hardtanh.default: _hardtanh,
     _ATEN.where.self: _where,
     **overloads(_comparison(relax.op.equal), _ATEN.eq.Tensor, _ATEN.eq.Scalar),
     **overloads(_comparison(relax.op.not_equal), _ATEN.ne.Tensor, _ATEN.ne.Scalar),

@@ -119,16 +119,6 @@ def _scan(
     return [*ended, *made]
 
 
-def _map(
-    builder: relax.BlockBuilder,
-    name: str,
-    function: TracedFunction,
-    xs: Arguments,
-    others: Arguments,
-) -> Values:
-    return _scan(builder, name, function, [], xs, others)
-
-
 def _associative_scan(
     builder: relax.BlockBuilder,
     name: str,
@@ -182,22 +172,14 @@ def _scalar(builder: relax.BlockBuilder, condition: Any) -> relax.Expr:
     return builder.emit(op.reshape(condition, ())) if condition.ty.ndim else condition
 
 
-def _invoke(
-    builder: relax.BlockBuilder,
-    name: str,
-    function: TracedFunction,
-    identifier: str,
-    *operands: Any,
-) -> Values:
-    return function(*operands)
-
-
 HIGHER_ORDER: dict[Any, Callable[..., Values]] = {
     _OPS.cond: _cond,
     _OPS.while_loop: _while_loop,
     _OPS.scan: _scan,
-    _OPS.map_impl: _map,
-    _OPS.invoke_subgraph: _invoke,
+    _OPS.map_impl: lambda builder, name, function, xs, others: _scan(
+        builder, name, function, [], xs, others
+    ),
+    _OPS.invoke_subgraph: lambda builder, name, function, _, *operands: function(*operands),
     _OPS.associative_scan: _associative_scan,
 }
 """Converters of operators that take functions."""

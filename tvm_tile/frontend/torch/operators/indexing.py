@@ -13,32 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-import tvm
 from tvm import relax, te, tirx
 
+from tvm_tile.frontend.ops.writer import known_value
 from tvm_tile.frontend.torch.convert import Converters, overloads
 from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, constant, dtype_of, shape_of
 
 Operand = Any  # a Relax expression or a number
 _MASKS = (torch.bool, torch.uint8)
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 def require_within(index: relax.Expr, extent: int, *, lowest: int = 0) -> None:
     """Refuse an index that is known and lies outside ``lowest .. extent - 1``."""
-    if not isinstance(index, tvm.ir.GenericConst):
-        return
-    values = np.asarray(index.value.numpy())
-    if values.size and (values.min() < lowest or values.max() >= extent):
+    values = known_value(index)
+    if values is not None and values.size and (values.min() < lowest or values.max() >= extent):
         outside = values[(values < lowest) | (values >= extent)].ravel()[0]
         raise Refusal(f"index {outside} is out of bounds of {extent} elements")
-
-
-def known(index: relax.Expr) -> np.ndarray | None:
-    """The values of an index that is known when a model is compiled."""
-    if not isinstance(index, tvm.ir.GenericConst):
-        return None
-    return np.asarray(index.value.numpy())
 
 
 def from_front(emit: Emit, index: relax.Expr, extent: int) -> relax.Expr:
@@ -50,7 +40,7 @@ def from_front(emit: Emit, index: relax.Expr, extent: int) -> relax.Expr:
     if dtype_of(index) in _MASKS:
         raise Refusal("a mask as index: what it leaves depends on the data")
     require_within(index, extent, lowest=-extent)
-    values = known(index)
+    values = known_value(index)
     if values is not None:
         return relax.const(np.where(values < 0, values + extent, values), "int64")
     index = emit.cast(index, torch.int64)
@@ -144,12 +134,6 @@ def _embedding(
     return relax.op.take(weight, indices, 0, mode="clip")
 
 
-def _take(emit: Emit, x: relax.Expr, index: relax.Expr) -> relax.Expr:
-    count = math.prod(shape_of(x))
-    row = emit.reshape(x, (count,))
-    return relax.op.take(row, from_front(emit, index, count), 0, mode="clip")
-
-
 def _gather(
     emit: Emit, x: relax.Expr, dim: int, index: relax.Expr, sparse_grad: bool
 ) -> relax.Expr:
@@ -157,20 +141,7 @@ def _gather(
     axis = axis_of(dim, len(shape))
     require_within(index, shape[axis] if shape else 1)
     rows, places = (emit.reshape(v, shape_of(v) or (1,)) for v in (x, index))
-    return emit.reshape(along(emit, rows, axis, places), emit.shape)
-
-
-def along(emit: Emit, rows: relax.Expr, axis: int, places: relax.Expr) -> relax.Expr:
-    """Elements of ``rows`` at places along an axis; the others are those of the result."""
-    extent = shape_of(rows)[axis]
-
-    def gather(data: te.Tensor, table: te.Tensor) -> te.Tensor:
-        def body(*at: Any) -> Any:
-            return data(*at[:axis], clamped(table(*at), extent), *at[axis + 1 :])
-
-        return te.compute([*table.shape], body, name="gather")
-
-    return emit.te(gather, rows, places)
+    return emit.reshape(emit(relax.op.gather_elements(rows, places, axis)), emit.shape)
 
 
 def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) -> relax.Expr:
@@ -178,29 +149,11 @@ def _masked_fill(emit: Emit, x: relax.Expr, mask: relax.Expr, value: Operand) ->
     return relax.op.where(emit.cast(mask, torch.bool), filling, x)
 
 
-def _masked_scatter(emit: Emit, x: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
-    """The mask's k-th true element takes the source's k-th; its last where that has too few."""
-    shape = emit.shape
-    count = math.prod(shape)
-    if 0 in (count, math.prod(shape_of(source))):
-        return x
-    wide = emit(relax.op.broadcast_to(emit.cast(mask, torch.bool), shape))
-    flags = emit.cast(emit.reshape(wide, (count,)), torch.int64)
-    ranks = emit(relax.op.cumsum(flags, 0, "int64"))
-    places = emit(relax.op.subtract(ranks, constant(1, torch.int64)))
-    row = emit.reshape(source, (math.prod(shape_of(source)),))
-    taken = emit(relax.op.take(row, places, 0, mode="clip"))
-    given = emit(relax.op.broadcast_to(x, shape))
-    return relax.op.where(wide, emit.reshape(taken, shape), given)
-
-
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     **overloads(_index, _ATEN.index.Tensor, _ATEN._unsafe_index.Tensor),
     _ATEN.index_select.default: _index_select,
     _ATEN.embedding.default: _embedding,
-    _ATEN.take.default: _take,
     _ATEN.gather.default: _gather,
     **overloads(_masked_fill, _ATEN.masked_fill.Scalar, _ATEN.masked_fill.Tensor),
-    _ATEN.masked_scatter.default: _masked_scatter,
 }

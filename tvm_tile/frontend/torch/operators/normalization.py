@@ -11,7 +11,7 @@ import torch
 from tvm import relax, te, tirx
 
 from tvm_tile.frontend.torch.convert import Converters
-from tvm_tile.frontend.torch.emit import Emit, Refusal, axis_of, constant, dtype_of, shape_of
+from tvm_tile.frontend.torch.emit import Emit, axis_of, constant, dtype_of, shape_of
 
 _HALVES = (torch.float16, torch.bfloat16)
 Results = Sequence[relax.Expr | None]
@@ -34,8 +34,7 @@ def _layer_norm(
         normalized = relax.op.nn.layer_norm(input, scale, shift, axes, eps)
     if emit.wanted <= {0}:
         return normalized, None, None
-    mean, variance = _moments(emit, input, axes)
-    return normalized, *_statistics(emit, mean, variance, eps)
+    return normalized, *_statistics(emit, input, axes, eps)
 
 
 def _filled(
@@ -47,29 +46,18 @@ def _filled(
     return emit(relax.op.full(tuple(shape), constant(number, dtype)))
 
 
-def _moments(emit: Emit, x: relax.Expr, axes: Sequence[int]) -> tuple[relax.Expr, relax.Expr]:
-    """The mean and the variance (by the number of elements), with dimensions of extent 1."""
-    if dtype_of(x) in _HALVES:
-        x = emit.cast(x, torch.float32)
-    mean = emit(relax.op.mean(x, list(axes), keepdims=True))
-    off = emit(relax.op.subtract(x, mean))
-    squares = emit(relax.op.multiply(off, off))
-    return mean, emit(relax.op.mean(squares, list(axes), keepdims=True))
-
-
-def _reciprocal_deviation(emit: Emit, variance: relax.Expr, eps: float) -> relax.Expr:
-    padded = emit(relax.op.add(variance, constant(eps, dtype_of(variance))))
-    return emit(relax.op.rsqrt(padded))
-
-
 def _statistics(
-    emit: Emit, mean: relax.Expr, variance: relax.Expr, eps: float
+    emit: Emit, x: relax.Expr, axes: Sequence[int], eps: float
 ) -> tuple[relax.Expr, relax.Expr]:
     """The second and third result of a normalization: the mean and the reciprocal deviation."""
-    values = (mean, _reciprocal_deviation(emit, variance, eps))
-    results = zip(values, emit.results[1:3], strict=True)
+    x = emit.wide(x)
+    mean = emit(relax.op.mean(x, list(axes), keepdims=True))
+    off = emit(relax.op.subtract(x, mean))
+    variance = emit(relax.op.mean(emit(relax.op.multiply(off, off)), list(axes), keepdims=True))
+    padded = emit(relax.op.add(variance, constant(eps, dtype_of(variance))))
+    values = zip((mean, emit(relax.op.rsqrt(padded))), emit.results[1:3], strict=True)
     first, second = (
-        emit.cast(emit.reshape(value, tuple(like.shape)), like.dtype) for value, like in results
+        emit.cast(emit.reshape(value, tuple(like.shape)), like.dtype) for value, like in values
     )
     return first, second
 
@@ -102,8 +90,7 @@ def _group_norm(
     if emit.wanted <= {0}:
         return normalized, None, None
     rows = emit.reshape(input, (N, group, math.prod(shape) // (N * group)))
-    mean, variance = _moments(emit, rows, (2,))
-    return normalized, *_statistics(emit, mean, variance, eps)
+    return normalized, *_statistics(emit, rows, (2,), eps)
 
 
 def _inference_batch_norm(
@@ -132,91 +119,6 @@ def _inference_batch_norm(
     normalized = emit(relax.TupleGetItem(emit(result), 0))
     empty = [relax.op.zeros(tuple(r.shape), str(r.dtype)[6:]) for r in emit.results[1:]]
     return emit.cast(normalized, dtype_of(input)), *map(emit, empty)
-
-
-def _batch_norm_of_batch(
-    emit: Emit,
-    input: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Results:
-    """By the statistics of the batch itself, which are the second and third result."""
-    shape = shape_of(input)
-    axes = [axis for axis in range(len(shape)) if axis != 1]
-    mean, variance = _moments(emit, input, axes)
-    deviation = _reciprocal_deviation(emit, variance, eps)
-    column = (1, -1, *(1,) * (len(shape) - 2))
-    value = emit(relax.op.subtract(emit.cast(input, dtype_of(mean)), mean))
-    value = emit(relax.op.multiply(value, deviation))
-    if weight is not None:
-        scale = emit.cast(weight, dtype_of(value))
-        value = emit(relax.op.multiply(value, emit.reshape(scale, column)))
-    if bias is not None:
-        shift = emit.cast(bias, dtype_of(value))
-        value = emit(relax.op.add(value, emit.reshape(shift, column)))
-    normalized = emit.cast(value, dtype_of(input))
-    return normalized, *_statistics(emit, mean, variance, eps)
-
-
-def _functional_batch_norm(
-    emit: Emit,
-    input: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
-    running_mean: relax.Expr,
-    running_var: relax.Expr,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Results:
-    """Returns the running statistics after the batch, too."""
-    if not training:
-        results = _inference_batch_norm(
-            emit, input, weight, bias, running_mean, running_var, momentum, eps
-        )
-        return *results[:-2], running_mean, running_var
-    axes = [axis for axis in range(len(shape_of(input))) if axis != 1]
-    results = list(_batch_norm_of_batch(emit, input, weight, bias, training, momentum, eps))
-    if len(emit.results) == len(results) + 3:  # memory that the gradient would take
-        like = emit.results[3]
-        results.append(emit(relax.op.zeros(tuple(like.shape), str(like.dtype)[6:])))
-    mean, variance = _moments(emit, input, axes)
-    count = math.prod(shape_of(input)[axis] for axis in axes)
-    if count < 2 and len(emit.wanted & {3, 4, 5}):
-        raise Refusal("a variance of one value")
-    unbiased = constant(count / max(count - 1, 1), dtype_of(variance))
-    variance = emit(relax.op.multiply(variance, unbiased))
-    for running, current in ((running_mean, mean), (running_var, variance)):
-        current = emit.cast(emit.reshape(current, shape_of(running)), dtype_of(running))
-        kept = emit(relax.op.multiply(running, constant(1 - momentum, dtype_of(running))))
-        taken = emit(relax.op.multiply(current, constant(momentum, dtype_of(running))))
-        results.append(emit(relax.op.add(kept, taken)))
-    return results
-
-
-def _native_batch_norm(
-    emit: Emit,
-    input: relax.Expr,
-    weight: relax.Expr | None,
-    bias: relax.Expr | None,
-    running_mean: relax.Expr | None,
-    running_var: relax.Expr | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Results:
-    if training:
-        if running_mean is not None or running_var is not None:
-            raise Refusal("training, which changes the running statistics")
-        return _batch_norm_of_batch(emit, input, weight, bias, training, momentum, eps)
-    assert running_mean is not None
-    assert running_var is not None
-    return _inference_batch_norm(
-        emit, input, weight, bias, running_mean, running_var, momentum, eps
-    )
 
 
 def _along(
@@ -278,10 +180,7 @@ _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     _ATEN.native_layer_norm.default: _layer_norm,
     _ATEN.native_group_norm.default: _group_norm,
-    _ATEN.native_batch_norm.default: _native_batch_norm,
     _ATEN._native_batch_norm_legit_no_training.default: _inference_batch_norm,
-    _ATEN._native_batch_norm_legit.no_stats: _batch_norm_of_batch,
-    _ATEN._native_batch_norm_legit_functional.default: _functional_batch_norm,
     _ATEN._softmax.default: partial(_along, relax.op.nn.softmax),
     _ATEN._log_softmax.default: partial(_along, relax.op.nn.log_softmax),
     _ATEN._safe_softmax.default: _safe_softmax,

@@ -37,10 +37,6 @@ def _mm(emit: Emit, x: relax.Expr, mat2: relax.Expr) -> relax.Expr:
     return relax.op.matmul(x, mat2)
 
 
-def _matmul(emit: Emit, x: relax.Expr, other: relax.Expr) -> relax.Expr:
-    return relax.op.matmul(x, other)
-
-
 def _addmm(
     emit: Emit,
     x: relax.Expr,
@@ -58,48 +54,6 @@ def _sum(emit: Emit, x: relax.Expr, product: relax.Expr, beta: float, alpha: flo
     if beta == 0:
         return relax.op.broadcast_to(emit.cast(scaled, emit.dtype), emit.shape)
     return emit.cast(emit(relax.op.add(scaled, added)), emit.dtype)
-
-
-def _baddbmm(
-    emit: Emit,
-    x: relax.Expr,
-    batch1: relax.Expr,
-    batch2: relax.Expr,
-    beta: float,
-    alpha: float,
-) -> relax.Expr:
-    return _sum(emit, x, _mm(emit, batch1, batch2), beta, alpha)
-
-
-def _addbmm(
-    emit: Emit,
-    x: relax.Expr,
-    batch1: relax.Expr,
-    batch2: relax.Expr,
-    beta: float,
-    alpha: float,
-) -> relax.Expr:
-    products = emit(relax.op.matmul(batch1, batch2))
-    return _sum(emit, x, relax.op.sum(products, 0), beta, alpha)
-
-
-def _trilinear(
-    emit: Emit,
-    i1: relax.Expr,
-    i2: relax.Expr,
-    i3: relax.Expr,
-    expand1: Sequence[int],
-    expand2: Sequence[int],
-    expand3: Sequence[int],
-    sumdim: Sequence[int],
-    unroll_dim: int,
-) -> relax.Expr:
-    product = None
-    for value, added in ((i1, expand1), (i2, expand2), (i3, expand3)):
-        for axis in sorted(added):
-            value = emit(relax.op.expand_dims(value, axis))
-        product = value if product is None else emit(relax.op.multiply(product, value))
-    return relax.op.sum(product, list(sumdim)) if sumdim else product
 
 
 def _convolution(
@@ -150,10 +104,10 @@ CONVERTERS: Converters = {
     _ATEN.linear.default: _linear,
     _ATEN.mm.default: _mm,
     _ATEN.bmm.default: _mm,
-    _ATEN.matmul.default: _matmul,
+    _ATEN.matmul.default: lambda emit, x, other: relax.op.matmul(x, other),
     _ATEN.addmm.default: _addmm,
-    _ATEN.baddbmm.default: _baddbmm,
-    _ATEN.addbmm.default: _addbmm,
-    _ATEN._trilinear.default: _trilinear,
+    _ATEN.baddbmm.default: lambda emit, x, batch1, batch2, **factors: _addmm(
+        emit, x, batch1, batch2, **factors
+    ),
     _ATEN.convolution.default: _convolution,
 }

@@ -17,10 +17,6 @@ from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, dtype_of, shape_of
 
 
-def _int_mm(emit: Emit, x: relax.Expr, mat2: relax.Expr) -> relax.Expr:
-    return relax.op.matmul(x, mat2, out_dtype="int32")
-
-
 def _scaled_mm(
     emit: Emit,
     x: relax.Expr,
@@ -57,22 +53,19 @@ def decompositions_of_codes() -> dict[Any, Callable[..., Any]]:
     except ImportError:  # PyTorch means to drop it, and what these operators are for
         return {}
     library = torch.ops.quantized_decomposed
+    of_pytorch = (
+        *("quantize_per_tensor", "quantize_per_channel", "quantize_per_channel_group"),
+        *("dequantize_per_tensor", "dequantize_per_channel", "dequantize_per_channel_group"),
+        *("quantize_per_token", "dequantize_per_token", "choose_qparams_per_token"),
+    )
     return {
-        library.quantize_per_tensor.default: _decomposed.quantize_per_tensor,
+        **{getattr(library, name).default: getattr(_decomposed, name) for name in of_pytorch},
         library.quantize_per_tensor.tensor: _quantize,
         library.quantize_per_tensor.tensor2: _quantize,
-        library.quantize_per_channel.default: _decomposed.quantize_per_channel,
-        library.quantize_per_channel_group.default: _decomposed.quantize_per_channel_group,
-        library.quantize_per_token.default: _decomposed.quantize_per_token,
-        library.dequantize_per_tensor.default: _decomposed.dequantize_per_tensor,
         library.dequantize_per_tensor.tensor: _dequantize,
         library.dequantize_per_tensor.tensor2: _dequantize,
-        library.dequantize_per_channel.default: _decomposed.dequantize_per_channel,
-        library.dequantize_per_channel_group.default: _decomposed.dequantize_per_channel_group,
-        library.dequantize_per_token.default: _decomposed.dequantize_per_token,
         library.choose_qparams.tensor: _choose,
         library.choose_qparams_symmetric.tensor: _choose_symmetric,
-        library.choose_qparams_per_token.default: _decomposed.choose_qparams_per_token,
         library.choose_qparams_per_token_asymmetric.default: (
             _decomposed._choose_qparams_per_token_asymmetric_impl
         ),
@@ -137,6 +130,8 @@ def _extremes(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 CONVERTERS: Converters = {
-    torch.ops.aten._int_mm.default: _int_mm,
+    torch.ops.aten._int_mm.default: lambda emit, x, mat2: relax.op.matmul(
+        x, mat2, out_dtype="int32"
+    ),
     torch.ops.aten._scaled_mm.default: _scaled_mm,
 }

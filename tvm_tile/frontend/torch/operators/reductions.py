@@ -103,17 +103,10 @@ def _place(reduce: Reduce, emit: Emit, x: relax.Expr, dim: int | None, keepdim: 
 
 
 def _any(emit: Emit, x: relax.Expr, dim: Dims = None, keepdim: bool = False) -> relax.Expr:
-    found = _reduced(emit, relax.op.max, _as_int(emit, x), dim, keepdim, 0)
-    return _as_result(emit, found)
-
-
-def _as_int(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return emit.cast(emit.cast(x, torch.bool), torch.int8)
-
-
-def _as_result(emit: Emit, value: relax.Expr) -> relax.Expr:
-    """Booleans of 0 and 1; of bytes PyTorch returns bytes."""
-    return emit(relax.op.astype(value, dtype_name(emit.dtype)))
+    numbers = emit.cast(emit.cast(x, torch.bool), torch.int8)
+    found = _reduced(emit, relax.op.max, numbers, dim, keepdim, 0)
+    # 0 and 1 as they are: of bytes PyTorch returns bytes.
+    return relax.op.astype(found, dtype_name(emit.dtype))
 
 
 def _variance(
@@ -132,76 +125,6 @@ def _variance(
     return emit.cast(value, dtype_of(x))
 
 
-def _variance_and_mean(
-    emit: Emit, x: relax.Expr, dim: Dims, correction: float | None, keepdim: bool
-) -> tuple[relax.Expr | None, relax.Expr | None]:
-    return (
-        _variance(emit, x, dim, correction, keepdim) if 0 in emit.wanted else None,
-        _mean(emit, x, None, dim, keepdim) if 1 in emit.wanted else None,
-    )
-
-
-def _cdist(
-    emit: Emit, x1: relax.Expr, x2: relax.Expr, p: float, compute_mode: int | None
-) -> relax.Expr:
-    """The distance of each row of ``x1`` from each of ``x2``."""
-    left = emit(relax.op.expand_dims(x1, -2))
-    right = emit(relax.op.expand_dims(x2, -3))
-    return _distance(emit, emit(relax.op.subtract(left, right)), p)
-
-
-def _pdist(emit: Emit, x: relax.Expr, p: float) -> relax.Expr:
-    """The distances of each row from the later ones."""
-    rows, columns = torch.triu_indices(shape_of(x)[0], shape_of(x)[0], 1)
-    if not len(rows):
-        return emit.full(0)
-    left, right = (
-        emit(relax.op.take(x, relax.const(places.numpy(), "int64"), 0))
-        for places in (rows, columns)
-    )
-    return _distance(emit, emit(relax.op.subtract(left, right)), p)
-
-
-def _vector_norm(
-    emit: Emit,
-    x: relax.Expr,
-    ord: float,
-    dim: Dims,
-    keepdim: bool,
-    dtype: torch.dtype | None,
-) -> relax.Expr:
-    return _norm(emit, emit.cast(x, dtype or dtype_of(x)), ord, dim, keepdim)
-
-
-def _distance(emit: Emit, difference: relax.Expr, p: float) -> relax.Expr:
-    return _norm(emit, difference, p, -1, False)
-
-
-def _norm(emit: Emit, x: relax.Expr, p: float, dim: Dims, keepdim: bool) -> relax.Expr:
-    """The vectors' p-norm along some dimensions; of no elements it is 0."""
-    wide = emit.wide(x)
-    size = emit(relax.op.abs(wide))
-    dtype = dtype_of(size)
-
-    def reduced(reduce: Reduce, value: relax.Expr) -> relax.Expr:
-        return _reduced(emit, reduce, value, dim, keepdim, 0)
-
-    if p == 0:
-        value = reduced(relax.op.sum, emit.cast(emit.cast(size, torch.bool), dtype))
-    elif math.isinf(p):
-        value = reduced(relax.op.max if p > 0 else relax.op.min, size)
-    elif p == 1:
-        value = reduced(relax.op.sum, size)
-    elif p == 2:
-        squares = emit(relax.op.multiply(wide, wide))
-        value = emit(relax.op.sqrt(reduced(relax.op.sum, squares)))
-    else:
-        powers = emit(relax.op.power(size, constant(p, dtype)))
-        total = reduced(relax.op.sum, powers)
-        value = emit(relax.op.power(total, constant(1 / p, dtype)))
-    return emit.cast(value, emit.dtype)
-
-
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
     _ATEN.sum.dim_IntList: _sum,
@@ -215,8 +138,4 @@ CONVERTERS: Converters = {
     _ATEN.argmin.default: partial(_place, relax.op.argmin),
     **overloads(_any, _ATEN.any.dim, _ATEN.any.dims, _ATEN.any.default),
     _ATEN.var.correction: _variance,
-    _ATEN.var_mean.correction: _variance_and_mean,
-    _ATEN.linalg_vector_norm.default: _vector_norm,
-    _ATEN._cdist_forward.default: _cdist,
-    _ATEN._pdist_forward.default: _pdist,
 }

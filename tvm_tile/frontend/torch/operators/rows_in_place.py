@@ -1,10 +1,10 @@
 """Writing at indices in place: only what is written is touched, as a cache's rows of one step.
 
-As in :mod:`tvm_tile.frontend.torch.operators.scattering`, the last of several updates of one place
-wins, and an update whose index is out of bounds is left out. Yet here each update is written by a
-thread of its own. So that the order of threads decides nothing, all updates of a place write the
-last one's value, and those out of bounds write what the last one of all that are inside writes, or,
-if none is, what is there already::
+As in :mod:`tvm_tile.loops.scatter`, the last of several updates of one place wins, and an update
+whose index is out of bounds is left out. Yet here each update is written by a thread of its own. So
+that the order of threads decides nothing, all updates of a place write the last one's value, and
+those out of bounds write what the last one of all that are inside writes, or, if none is, what is
+there already::
 
     for k:    source[k] = max(j if inside(index[j]) and (index[j] == index[k] or
                                                         not inside(index[k])) else -1 for j)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,44 +22,24 @@ from tvm_tile.frontend.torch.emit import (
 )
 
 
-def _view(emit: Emit, x: relax.Expr, size: Sequence[int]) -> relax.Expr:
-    return emit.reshape(x, emit.shape)
-
-
 def _permute(emit: Emit, x: relax.Expr, dims: Sequence[int]) -> relax.Expr:
     axes = [axis_of(dim, len(dims)) for dim in dims]
     return x if axes == list(range(len(dims))) else relax.op.permute_dims(x, axes)
 
 
-def _unsqueeze(emit: Emit, x: relax.Expr, dim: int) -> relax.Expr:
-    return relax.op.expand_dims(x, axis_of(dim, len(shape_of(x)) + 1))
-
-
-def _squeeze(emit: Emit, x: relax.Expr) -> relax.Expr:
-    return _without(emit, x, range(len(shape_of(x))))
-
-
 def _squeeze_dims(emit: Emit, x: relax.Expr, dim: int | Sequence[int]) -> relax.Expr:
     dims = [dim] if isinstance(dim, int) else dim
-    return _without(emit, x, [axis_of(d, len(shape_of(x))) for d in dims])
+    return _without(x, [axis_of(d, len(shape_of(x))) for d in dims])
 
 
-def _without(emit: Emit, x: relax.Expr, axes: Sequence[int]) -> relax.Expr:
+def _without(x: relax.Expr, axes: Sequence[int]) -> relax.Expr:
     """The value without those of some dimensions whose extent is 1."""
     gone = [axis for axis in axes if shape_of(x) and shape_of(x)[axis] == 1]
     return relax.op.squeeze(x, gone) if gone else x
 
 
-def _expand(emit: Emit, x: relax.Expr, size: Sequence[int], implicit: bool) -> relax.Expr:
-    return _broadcast(x, emit.shape)
-
-
 def _broadcast(x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
     return x if shape_of(x) == tuple(shape) else relax.op.broadcast_to(x, tuple(shape))
-
-
-def _copy(emit: Emit, x: relax.Expr, src: relax.Expr) -> relax.Expr:
-    return _broadcast(emit.cast(src, emit.dtype), emit.shape)
 
 
 def _select(emit: Emit, x: relax.Expr, dim: int, index: int) -> relax.Expr:
@@ -130,19 +110,22 @@ def _unfold(emit: Emit, x: relax.Expr, dimension: int, size: int, step: int) -> 
         return emit.reshape(x, emit.shape)
     axis = axis_of(dimension, len(shape_of(x)))
 
-    def unfold(source: te.Tensor) -> te.Tensor:
-        def element(*place: Any) -> Any:
-            *outer, within = place
-            outer[axis] = outer[axis] * step + within
-            return source(*outer)
+    def source(*place: Any) -> Sequence[Any]:
+        *outer, within = place
+        return [*outer[:axis], outer[axis] * step + within, *outer[axis + 1 :]]
 
-        return te.compute(emit.shape, element)
-
-    return _moved(emit, unfold, x)
+    return _read(emit, x, source, "unfold")
 
 
-def _moved(emit: Emit, function: Any, *values: relax.Expr) -> relax.Expr:
-    return emit.full(0) if 0 in emit.shape else emit.te(function, *values)
+def _read(emit: Emit, x: relax.Expr, source: Callable[..., Sequence[Any]], name: str) -> relax.Expr:
+    """The result, each of whose elements is that of ``x`` at a place that follows from its own."""
+    if 0 in emit.shape:
+        return emit.full(0)
+
+    def loops(data: te.Tensor) -> te.Tensor:
+        return te.compute(emit.shape, lambda *place: data(*source(*place)))
+
+    return emit.te(loops, x, name=name)
 
 
 def _diagonal(emit: Emit, x: relax.Expr, offset: int, dim1: int, dim2: int) -> relax.Expr:
@@ -150,16 +133,13 @@ def _diagonal(emit: Emit, x: relax.Expr, offset: int, dim1: int, dim2: int) -> r
     row, column = axis_of(dim1, rank), axis_of(dim2, rank)
     rest = [axis for axis in range(rank) if axis not in (row, column)]
 
-    def diagonal(source: te.Tensor) -> te.Tensor:
-        def element(*place: Any) -> Any:
-            index = dict(zip(rest, place[:-1], strict=True))
-            index[row] = place[-1] + max(-offset, 0)
-            index[column] = place[-1] + max(offset, 0)
-            return source(*(index[axis] for axis in range(rank)))
+    def source(*place: Any) -> Sequence[Any]:
+        index = dict(zip(rest, place[:-1], strict=True))
+        index[row] = place[-1] + max(-offset, 0)
+        index[column] = place[-1] + max(offset, 0)
+        return [index[axis] for axis in range(rank)]
 
-        return te.compute(emit.shape, element)
-
-    return _moved(emit, diagonal, x)
+    return _read(emit, x, source, "diagonal")
 
 
 def _as_strided(
@@ -177,15 +157,11 @@ def _as_strided(
     count = math.prod(shape_of(x))
     if 0 not in size and reach >= count:
         raise Refusal(f"element {reach} of {count}")
-    flat = emit.reshape(x, (count,))
 
-    def as_strided(source: te.Tensor) -> te.Tensor:
-        def element(*place: Any) -> Any:
-            return source(sum((p * s for p, s in zip(place, stride, strict=True)), _index(first)))
+    def source(*place: Any) -> Sequence[Any]:
+        return [sum((p * s for p, s in zip(place, stride, strict=True)), _index(first))]
 
-        return te.compute(tuple(size), element)
-
-    return _moved(emit, as_strided, flat)
+    return _read(emit, emit.reshape(x, (count,)), source, "as_strided")
 
 
 def _index(value: int) -> Any:
@@ -246,7 +222,7 @@ def _slice_scatter(
 
         return te.compute(emit.shape, element)
 
-    return _moved(emit, slice_scatter, x, src)
+    return emit.te(slice_scatter, x, src)
 
 
 def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index: int) -> relax.Expr:
@@ -257,13 +233,18 @@ def _select_scatter(emit: Emit, x: relax.Expr, src: relax.Expr, dim: int, index:
 
 _ATEN = torch.ops.aten
 CONVERTERS: Converters = {
-    **overloads(_view, _ATEN.view.default, _ATEN._unsafe_view.default),
+    **overloads(
+        lambda emit, x, size: emit.reshape(x, emit.shape),
+        *(_ATEN.view.default, _ATEN._unsafe_view.default),
+    ),
     _ATEN.permute.default: _permute,
-    _ATEN.unsqueeze.default: _unsqueeze,
-    _ATEN.squeeze.default: _squeeze,
+    _ATEN.unsqueeze.default: lambda emit, x, dim: relax.op.expand_dims(
+        x, axis_of(dim, len(emit.shape))
+    ),
+    _ATEN.squeeze.default: lambda emit, x: _without(x, range(len(shape_of(x)))),
     **overloads(_squeeze_dims, _ATEN.squeeze.dim, _ATEN.squeeze.dims),
-    _ATEN.expand.default: _expand,
-    _ATEN.copy.default: _copy,
+    _ATEN.expand.default: lambda emit, x, size, implicit: _broadcast(x, emit.shape),
+    _ATEN.copy.default: lambda emit, x, src: _broadcast(emit.cast(src, emit.dtype), emit.shape),
     _ATEN.select.int: _select,
     _ATEN.slice.Tensor: _slice,
     _ATEN.split_with_sizes.default: _split,

@@ -1,0 +1,116 @@
+"""Sums of products and of powers: distances, and norms by the statistics of a whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch._decomp import decompositions as theirs
+
+from tvm_tile.frontend.torch.decompositions.formulas import Decompositions, widened
+
+_ATEN = torch.ops.aten
+
+
+def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """The distance of each row of ``x1`` from each of ``x2``."""
+    return _distance(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
+
+
+def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    """The distances of each row from the later ones."""
+    rows, columns = torch.triu_indices(x.size(0), x.size(0), 1, device=x.device)
+    return _distance(x[rows] - x[columns], p)
+
+
+def _distance(difference: Tensor, p: float) -> Tensor:
+    if not difference.size(-1):
+        return difference.new_zeros(difference.shape[:-1])
+    return torch.linalg.vector_norm(difference, p, -1)
+
+
+def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    if not x.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    total = torch.bmm(left, right).sum(0, dtype=x.dtype)
+    scaled = total if alpha == 1 else total * alpha
+    return torch.add(scaled, x, alpha=beta) if beta else scaled
+
+
+def _trilinear(
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    factors = []
+    for value, added in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        for axis in sorted(added):
+            value = value.unsqueeze(axis)
+        factors.append(value)
+    product = factors[0] * factors[1] * factors[2]
+    return product.sum(sumdim, dtype=product.dtype) if sumdim else product
+
+
+def _var_mean(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    wide = widened(x)
+    mean = wide.mean(dim, keepdim=True)
+    off = wide - mean
+    left = x.numel() / max(mean.numel(), 1) - (1 if correction is None else correction)
+    variance = (off * off).sum(dim, keepdim=keepdim) / max(left, 0)
+    return variance.to(x.dtype), mean.reshape(variance.shape).to(x.dtype)
+
+
+def _batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    training: bool,
+    *how: float,
+) -> Sequence[Tensor]:
+    """By the batch's own statistics, if no running ones change by that, or by given ones."""
+    if not training:
+        return _ATEN._native_batch_norm_legit_no_training(x, weight, bias, mean, var, *how)
+    if mean is not None or var is not None:
+        return NotImplemented
+    return theirs._native_batch_norm_legit_no_stats(x, weight, bias, training, *how)
+
+
+def _functional_batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    training: bool,
+    *how: float,
+) -> Sequence[Tensor]:
+    """Make the running statistics after the batch, too."""
+    given = (x, weight, bias, mean, var, training, *how)
+    if training:
+        return theirs._native_batch_norm_legit_functional(*given)
+    return *_batch_norm(*given), mean.clone(), var.clone()
+
+
+DECOMPOSITIONS: Decompositions = {
+    _ATEN.var_mean.correction: _var_mean,
+    _ATEN._cdist_forward.default: _cdist,
+    _ATEN._pdist_forward.default: _pdist,
+    _ATEN.addbmm.default: _addbmm,
+    _ATEN._trilinear.default: _trilinear,
+    _ATEN.native_batch_norm.default: _batch_norm,
+    _ATEN._native_batch_norm_legit_functional.default: _functional_batch_norm,
+}
