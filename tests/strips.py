@@ -25,6 +25,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     tirx.Max: np.maximum,
     tirx.LT: np.less,
     tirx.LE: np.less_equal,
+    tirx.GE: np.greater_equal,
     tirx.And: np.logical_and,
     tirx.Or: np.logical_or,
 }
@@ -125,6 +126,9 @@ class Threads:
             condition = np.broadcast_to(self.value(expr.args[0], active), active.shape)
             one = self.value(expr.args[1], active & condition)
             return np.where(condition, one, self.value(expr.args[2], active & ~condition))
+        if isinstance(expr, tirx.Select):
+            parts = (expr.condition, expr.true_value, expr.false_value)
+            return np.where(*(self.value(part, active) for part in parts))
         if isinstance(expr, ir.Call):
             assert expr.op.name == "tirx.sigmoid", expr
             return 1 / (1 + np.exp(-self.value(expr.args[0], active)))

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm_ffi
 from cpu_build import CPU
@@ -17,10 +18,12 @@ from tvm import tirx
 from window_cases import HALVES, VECTORS
 
 from tvm_tile.device import find_device
+from tvm_tile.frontend import import_model
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.rule import Choice
 from tvm_tile.schedule.s_tir.window import schedule_window
+from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.windows.window import WindowTile
 
 pytestmark = pytest.mark.bank(8)
@@ -67,14 +70,29 @@ ENTRIES = (*(entry for entry in CASES if entry.name in NAMES), *OWN, *HALVES, *V
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
 def test_all_kinds_of_strips(entry: Case) -> None:
-    given = task(entry)
+    several = check_strips(task(entry))
+    assert entry not in (HALVES if several else VECTORS)
+
+
+def test_windows_that_a_sum_cuts_off_read_nothing_ahead_of_the_tensor() -> None:
+    """PyTorch's pools ask of each place whether it is in the tensor: nothing pads it before."""
+    pool2d = torch.nn.AvgPool2d((4, 1), (2, 1), (2, 0), ceil_mode=True)
+    imported = import_model(torch.export.export(pool2d, (torch.zeros(2, 4, 11, 16),)))
+    functions = fuse(imported.mod, H200).mod.functions.values()
+    (func,) = (func for func in functions if isinstance(func, tirx.PrimFunc))
+    graph = extract(func)
+    assert graph is not None
+    check_strips(Task(func, graph, H200))
+
+
+def check_strips(given: Task) -> list[Choice]:
+    """Run some of a function's tiles, thread by thread; those that read by vectors."""
     choices = schedule_window(given, 10_000)
     assert choices, "not taken"
     arrays = draw(given.func)
     expected = [tvm.runtime.tensor(array) for array in arrays]
     tvm.compile(given.func.with_attr("global_symbol", "f"), CPU)(*expected)
     several = [choice for choice in choices if tile_of(choice).vectors.count > 1]
-    assert entry not in (HALVES if several else VECTORS)
     kinds = {tile_of(choice).vectors for choice in several}
     of_each = [next(c for c in several if tile_of(c).vectors == kind) for kind in kinds]
     some = several[:: max(1, len(several) // TILES)]
@@ -89,6 +107,7 @@ def test_all_kinds_of_strips(entry: Case) -> None:
             error = relative_difference(own[position], expected[position].numpy())
             is_half = own[position].dtype == np.float16
             assert error <= (2e-3 if is_half else 1e-4), (done.tile, error)
+    return several
 
 
 def tile_of(choice: Choice) -> WindowTile:

@@ -214,8 +214,12 @@ class _StripWriter:
             place = substituted(load.indices[dimension], start) + offset
             places.append(place)
             safe, extent = line.safe[dimension], line.read.tensor.shape[dimension]
-            if safe is not None and not (producer and _pads(producer, dimension, extent)):
+            if producer and _pads(producer, dimension, extent):
+                continue
+            if safe is not None:
                 guards.append(tirx.any(offset < self.number(safe), place < self.number(extent)))
+            if line.least[dimension] < 0:
+                guards.append(place >= self.number(0))
         return places, guards
 
     def add(self, origin: Values, row: int, taps: Sequence[int]) -> Any:

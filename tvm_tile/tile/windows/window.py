@@ -50,6 +50,8 @@ class Line:
         lane: the dimension along which the elements of a vector lie.
         safe: for each dimension, the offset from which on a strip that overhangs the output may
             read behind the tensor's end; ``None`` where no strip does.
+        least: for each dimension, the least index that is read: negative where a sum leaves out
+            what lies ahead of the tensor.
     """
 
     read: Access
@@ -58,6 +60,7 @@ class Line:
     scales: tuple[int, ...]
     lane: int
     safe: tuple[int | None, ...]
+    least: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,4 +257,9 @@ def _line(tile: WindowTile, read: Access) -> Line:
         scales.append(scale)
         safe.append(None if furthest < room else room)
     at = next((d for d, index in enumerate(read.indices) if index.coefficient(lane)), 0)
-    return Line(read, dimension, tuple(extents), tuple(scales), at, tuple(safe))
+    axes = (*tile.operator.spatial_axes, *tile.operator.reduce_axes)
+    least = (
+        index.offset + sum(min(0, index.coefficient(a.name) * (a.extent - 1)) for a in axes)
+        for index in read.indices
+    )
+    return Line(read, dimension, tuple(extents), tuple(scales), at, tuple(safe), tuple(least))
