@@ -306,3 +306,21 @@ def test_from_onnx() -> None:
         found = np.asarray(next(results)).reshape(array.shape)
         wrong += differences(found, name, own, array)
     assert not wrong, "\n".join(wrong)
+
+
+class Constants(torch.nn.Module):
+    """Constants whose difference leaves their type, and one that C has no digits for."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        least = torch.tensor([-(2**31), 5], dtype=torch.int32)
+        return (x >> 11) - 128, torch.minimum(y, least)
+
+
+def test_constants_wrap_and_are_written_in_their_type() -> None:
+    x, y = torch.arange(99, dtype=torch.uint8), torch.arange(-6, 6, dtype=torch.int32).view(6, 2)
+    examples = {"example_inputs": (x, y), "cache": False}
+    found = tvm_tile.compile(Constants(), "emulated", **examples)(x.numpy(), y.numpy())
+    for one, wanted in zip(found, Constants()(x, y), strict=True):
+        np.testing.assert_array_equal(one, wanted.numpy())
+    kernels = tvm_tile.compile(Constants(), "nvidia/h200", **examples).report.kernels
+    assert {kernel.rule for kernel in kernels} == {"elementwise"}

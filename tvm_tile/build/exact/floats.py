@@ -18,6 +18,7 @@ from tvm_tile.build.exact.numerics import with_bodies
 from tvm_tile.registered import as_written, is_as_written
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+_LEAST = {"int32": -(2**31), "int64": -(2**63)}
 
 
 def hide_arithmetic(function: Any) -> Any:
@@ -72,7 +73,7 @@ def show_arithmetic(kernel: Any) -> Any:
     before: ``max(as_written(x), y)``   after: ``maximum(x, y)``
     """
     from tvm.ir import Call
-    from tvm.tirx import Cast, FloatImm, Max, Min, call_pure_extern, const
+    from tvm.tirx import Cast, FloatImm, IntImm, Max, Min, Sub, call_pure_extern, const
 
     def show(call: Any) -> Any:
         return call.args[0] if is_as_written(call) else call
@@ -90,8 +91,16 @@ def show_arithmetic(kernel: Any) -> Any:
             return constant
         return Cast("bfloat16", const(value, "float32"))
 
+    def spell_least(constant: Any) -> Any:
+        """In C the digits of the least integer are of a wider type, and then its negation is."""
+        dtype, value = str(constant.ty.dtype), int(constant.value)
+        if value != _LEAST.get(dtype):
+            return constant
+        return Sub(IntImm(dtype, value + 1), IntImm(dtype, 1))
+
     changes = [
         (FloatImm, spell),
+        (IntImm, spell_least),
         (Call, show),
         (Max, extremum("maximum")),
         (Min, extremum("minimum")),

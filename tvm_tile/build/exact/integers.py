@@ -21,6 +21,7 @@ are, and so does what is computed of loops' variables alone and fits.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +140,8 @@ class _Wrapping:
         """Arithmetic of two operands that wraps, if its result may not fit."""
         if not is_integer(node) or self._fits(node):
             return node
+        if isinstance(node.a, tirx.IntImm) and isinstance(node.b, tirx.IntImm):
+            return _wrapped(node)  # TVM refuses a difference of constants that is below 0
         return as_written(self.spell(node))
 
     def _complement(self, node: Any) -> Any:
@@ -247,6 +250,14 @@ def _is_positive(value: Any) -> bool:
         return any(known) if isinstance(value, tirx.Max) else all(known)
     is_rounded = isinstance(value, ir.Call) and getattr(value.op, "name", "") in _ROUNDED
     return is_rounded and _is_positive(value.args[0])
+
+
+def _wrapped(node: Any) -> Any:
+    """The sum, difference or product of two constants, as it is in their type."""
+    operate = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}[type(node)]
+    bottom, top = limits_of(node)
+    value = operate(int(node.a.value), int(node.b.value))
+    return tirx.IntImm(str(node.ty.dtype), (value - bottom) % (top - bottom + 1) + bottom)
 
 
 def _rounded_down(node: Any) -> Any:

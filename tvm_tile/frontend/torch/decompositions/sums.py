@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch._decomp import decompositions as theirs
+from torch._refs import linalg as _refs
 
 from tvm_tile.frontend.torch.decompositions.formulas import Decompositions, widened
 
@@ -28,6 +29,21 @@ def _distance(difference: Tensor, p: float) -> Tensor:
     if not difference.size(-1):
         return difference.new_zeros(difference.shape[:-1])
     return torch.linalg.vector_norm(difference, p, -1)
+
+
+def _vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """PyTorch's formula; some releases' keeps dimensions of one element that are to go."""
+    kept = _refs.vector_norm(x, ord, dim, True, dtype=dtype)
+    if keepdim:
+        return kept
+    return kept.squeeze(dim) if dim else kept.reshape(())
 
 
 def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -109,6 +125,7 @@ DECOMPOSITIONS: Decompositions = {
     _ATEN.var_mean.correction: _var_mean,
     _ATEN._cdist_forward.default: _cdist,
     _ATEN._pdist_forward.default: _pdist,
+    _ATEN.linalg_vector_norm.default: _vector_norm,
     _ATEN.addbmm.default: _addbmm,
     _ATEN._trilinear.default: _trilinear,
     _ATEN.native_batch_norm.default: _batch_norm,
