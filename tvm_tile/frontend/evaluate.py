@@ -236,7 +236,7 @@ def _slice(source: np.ndarray, *places: tuple[int, ...] | None) -> np.ndarray | 
 
 
 def _integers(values: Any) -> tuple[int, ...] | None:
-    """KnownValues of an operator's arguments, or of one that is a tuple."""
+    """Values of an operator's arguments, or of one that is a tuple; ``None`` where one is open."""
     values = values.fields if isinstance(values, relax.Tuple) else values
     if isinstance(values, relax.Expr) or not all(isinstance(v, tvm.tirx.IntImm) for v in values):
         return None

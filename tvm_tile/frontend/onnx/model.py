@@ -16,6 +16,7 @@ from tvm_tile.frontend.declared import Declared, require_known, shown, unnamed
 from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx.check import problems, texts
 from tvm_tile.frontend.onnx.rewrite import opset_version, read_names, replace_nodes, walk_nodes
+from tvm_tile.frontend.open_inputs import require_names
 
 _log = logging.getLogger(__name__)
 
@@ -240,13 +241,7 @@ def fix_sizes(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Non
         DynamicShapeError: an extent stays unknown; all of them are named.
     """
     inputs = {value.name: value for value in free_inputs(model.graph)}
-    unknown = sorted(set(sizes) - set(inputs))
-    if unknown:
-        raise ModelError(
-            f"inputs= may name the model's inputs: {', '.join(inputs)}",
-            f"it names {', '.join(unknown)}",
-            did_you_mean(unknown[0], inputs, "correct the name"),
-        )
+    require_names(sizes, list(inputs))
     named: dict[str, int] = {}
     for name, size in sizes.items():
         _fix_input(inputs[name], tuple(int(extent) for extent in size), named)

@@ -32,16 +32,26 @@ def write_binary(b: FunctionBody) -> tuple[str, ...]:
 
 def write_unary(b: FunctionBody) -> tuple[str, ...]:
     """QLinearSigmoid, QLinearLeakyRelu, and pools, whose channels may be last."""
+    op_type = b.node.op_type.removeprefix("QLinear")
+    return _encoded(b, _channels_first(b, op_type, _decoded(b, 0)), 3)
+
+
+def _channels_first(b: FunctionBody, op_type: str, x: str, *others: str) -> str:
+    """An operator with the node's attributes, turned around it where the node's channels are last.
+
+    Args:
+        b: of the node.
+        op_type: the operator's, whose channels are first.
+        x: of the shape of the node's first input.
+        others: its further operands.
+    """
     attributes = {a.name: b.attribute(a.name) for a in b.node.attribute}
-    is_last = attributes.pop("channels_last", 0)
-    x = _decoded(b, 0)
-    rank = len(b.shape(b.input(0))) if is_last else 0
-    if is_last:
-        x = b("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
-    y = b(b.node.op_type.removeprefix("QLinear"), x, **attributes)
-    if is_last:
-        y = b("Transpose", y, perm=[0, *range(2, rank), 1])
-    return _encoded(b, y, 3)
+    if not attributes.pop("channels_last", 0):
+        return str(b(op_type, x, *others, **attributes))
+    rank = len(b.shape(b.input(0)))
+    turned = b("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+    y = b(op_type, turned, *others, **attributes)
+    return str(b("Transpose", y, perm=[0, *range(2, rank), 1]))
 
 
 def write_softmax(b: FunctionBody) -> tuple[str, ...]:
@@ -76,14 +86,7 @@ def write_where(b: FunctionBody) -> tuple[str, ...]:
 
 def write_conv(b: FunctionBody) -> tuple[str, ...]:
     """QLinearConv, whose channels may be last."""
-    x, *others = b.inputs(9)
-    attributes = {a.name: b.attribute(a.name) for a in b.node.attribute}
-    if not attributes.pop("channels_last", 0):
-        return (b("QLinearConv", x, *others, **attributes),)
-    rank = len(b.shape(x))
-    turned = b("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
-    y = b("QLinearConv", turned, *others, **attributes)
-    return (b("Transpose", y, perm=[0, *range(2, rank), 1]),)
+    return (_channels_first(b, "QLinearConv", *b.inputs(9)),)
 
 
 def integer_product(
