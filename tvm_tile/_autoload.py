@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm_tile.registered import MARK, REQUIRE_ENDED, register_function, wrap_function
+from tvm_tile.registered.host_functions import return_to_the_device
 
 
 def register() -> None:
@@ -28,6 +29,7 @@ def register() -> None:
     register_tir_pipeline("tvm_tile", _tir_pipeline)
     wrap_function("tvm_callback_cuda_compile", _compiler)
     register_function(REQUIRE_ENDED, _require_ended)
+    return_to_the_device()
 
 
 def _blocks_pipeline() -> Any:

@@ -12,15 +12,15 @@ from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
 from tvm_tile.build.dispatch import script_of
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
-from tvm_tile.errors.arguments import check_entries, check_examples, checked_sizes
+from tvm_tile.errors.arguments import check_entries, checked_sizes
 from tvm_tile.frontend import (
     Imported,
     Params,
     all_sizes,
     import_model,
-    read_exported_file,
     with_weights,
 )
+from tvm_tile.frontend.asked import Asked
 from tvm_tile.frontend.loops import wants_kernel
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
 from tvm_tile.graph.open_extents import Open, Symbol, top
@@ -47,11 +47,14 @@ from tvm_tile.report.machine_code import with_launches, with_resources
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, HeldMemory
+from tvm_tile.runtime.entries import models_of, saved_of
+from tvm_tile.runtime.manifest import WHOLE
 from tvm_tile.stages.coscheduling import Coscheduling
 from tvm_tile.stages.guarded import Progress, one_compilation, told_apart
+from tvm_tile.stages.known_models import KnownModels
 from tvm_tile.stages.opened_store import open_store, origin_of
 from tvm_tile.stages.opening import Opening, near
-from tvm_tile.verify import Kernels, Verifier
+from tvm_tile.verify import CompiledAgain, Kernels, LateVerifier, Verifier
 
 _KEYWORDS = "device", "inputs", "example_inputs", "params", "weights", "options", "progress"
 """What :func:`compile` takes beside options."""
@@ -121,8 +124,8 @@ def compile(
 
     Returns:
         The compiled model, or its entries by name; ``explain()`` tells what fell back to TVM's own
-        schedules. Weights that kernels read as they are, are not copied: until it has been called
-        or saved, the model must not change them.
+        schedules. One that was compiled before comes out of the cache. Weights that kernels read as
+        they are, are not copied: until it was called or saved, the model must not change them.
 
     Raises:
         ModelError: the model cannot be read (ModelFileError), or uses an operator that nobody can
@@ -140,12 +143,47 @@ def compile(
     options = checked_options(options, named, _KEYWORDS)
     with one_compilation():
         record = with_options(resolve_device(device), options)
-        compiler = _Compiler(record, options, told_apart(progress), ConstantPool(), HeldMemory())
-        if not isinstance(model, Mapping):
-            given = inputs, example_inputs, params, weights, options
-            return compiler.alone(model, partial(_import, record, model, *given))
-        check_entries(model, inputs, example_inputs, params, weights)
-        return compiler.entries(model)
+        said, held = (inputs, example_inputs, params, weights), HeldMemory()
+        if isinstance(model, Mapping):
+            check_entries(model, *said)
+            asked = {name: Asked(one) for name, one in model.items()}
+        else:
+            asked = {WHOLE: Asked(model, *said)}
+        models = _known_or_compiled(record, options, told_apart(progress), asked, held)
+        return models[WHOLE] if WHOLE in models else CompiledEntries(models, held)
+
+
+def _known_or_compiled(
+    record: Device,
+    options: Options,
+    progress: Progress | None,
+    asked: Mapping[str, Asked],
+    held: HeldMemory,
+) -> dict[str, CompiledModel]:
+    """The models that are asked for, out of the cache if it has them."""
+    watch = Stopwatch()
+    known = KnownModels.of(record, options)
+    key = known.key(asked)
+    found = known.find(key)
+    if found is None:
+        models = _Compiler(record, options, progress, ConstantPool(), held).models(asked)
+        known.keep(key, asked, saved_of(models))
+        return models
+    models = models_of(found, held)
+    watch.lap("read from the cache")
+    again = CompiledAgain(asked, partial(_compiled_again, record, options))
+    for name, model in models.items():
+        model.report = replace(model.report, stages=watch.stages)
+        model.verifier = LateVerifier(name, again)
+    return models
+
+
+def _compiled_again(
+    record: Device, options: Options, asked: Mapping[str, Asked]
+) -> dict[str, CompiledModel]:
+    with one_compilation():
+        compiler = _Compiler(record, options, None, ConstantPool(), HeldMemory())
+        return compiler.models(asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,29 +204,21 @@ class _Compiler:
     pool: ConstantPool
     held: HeldMemory
 
-    def alone(self, model: Any, importer: Importer) -> CompiledModel:
-        """Compile a model."""
-        watch = Stopwatch()
-        imported, opening = importer()
-        watch.lap("import")
-        return self.compiled(model, imported, watch, importer, opening=opening)
-
-    def entries(self, models: Mapping[str, Any]) -> CompiledEntries:
-        """Compile the entries of a model."""
-        watches = {name: Stopwatch() for name in models}
+    def models(self, asked: Mapping[str, Asked]) -> dict[str, CompiledModel]:
+        """Compile the entries of a model, or a model."""
+        watches = {name: Stopwatch() for name in asked}
         importers = {
-            name: partial(_import, self.record, model, options=self.options)
-            for name, model in models.items()
+            name: partial(_import, self.record, one, self.options) for name, one in asked.items()
         }
         imported = {}
-        for name in models:
+        for name in asked:
             imported[name] = importers[name]()
             watches[name].lap("import")
         require_common_state({name: one.effects for name, (one, _) in imported.items()})
-        as_stored = len(models) > 1  # so that what entries have in common is stored once
-        compiled = {
+        as_stored = len(asked) > 1  # so that what entries have in common is stored once
+        return {
             name: self.compiled(
-                models[name],
+                asked[name].model,
                 one,
                 watches[name],
                 importers[name],
@@ -197,7 +227,6 @@ class _Compiler:
             )
             for name, (one, opening) in imported.items()
         }
-        return CompiledEntries(compiled, self.held)
 
     def compiled(
         self,
@@ -275,7 +304,7 @@ def schedule(
     """
     with one_compilation():
         record = resolve_device(device)
-        imported, opening = _import(record, model, inputs, example_inputs, params)
+        imported, opening = _import(record, Asked(model, inputs, example_inputs, params))
         first = FirstChoices(record)
         fused = fuse_model(imported.mod, record, Options(), first, {}, opening=opening).mod
         plan = Remembered(PlanFunction(record, first=first))
@@ -284,24 +313,15 @@ def schedule(
 
 
 def _import(
-    device: Device,
-    model: Any,
-    inputs: Mapping[str, Sequence[int | Open]] | None = None,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
-    params: Params | None = None,
-    weights: int = 0,
-    options: Options | None = None,
-    *,
-    in_loops: bool = True,
+    device: Device, asked: Asked, options: Options | None = None, *, in_loops: bool = True
 ) -> tuple[Imported, Opening | None]:
     """A model, at the greatest values of its open extents, if there are any.
 
     Returns:
         The model, and it at any of these extents; ``None`` where all are known.
     """
-    check_examples(example_inputs)
-    source = read_exported_file(model)
-    completed = all_sizes(source, checked_sizes(inputs, Open))
+    source = asked.source
+    completed = all_sizes(source, asked.sizes)
     sizes = completed.sizes
     low_bit = options is not None and options.low_bit
     opened = open_inputs(sizes)
@@ -312,16 +332,16 @@ def _import(
             source,
             inputs=sizes or None,
             example_inputs=examples,
-            params=params,
+            params=asked.params,
             low_bit=low_bit,
             matrix_dtypes=matrix_dtypes(device),
             in_loops=in_loops and for_kernels and opened is None,
         )
-        return replace(with_weights(found, weights), notes=completed.notes)
+        return replace(with_weights(found, asked.weights), notes=completed.notes)
 
     if opened is None:
-        return import_at(checked_sizes(sizes), example_inputs), None
-    at = importing(opened, lambda at: import_at(at, resized(source, example_inputs, at)))
+        return import_at(checked_sizes(sizes), asked.example_inputs), None
+    at = importing(opened, lambda at: import_at(at, resized(source, asked.example_inputs, at)))
     given, returned = signatures(opened, at, near(opened.symbols))
     whole = replace(at(top(opened.symbols)), inputs=given, outputs=returned)
     return whole, Opening(opened.symbols, lambda point: at(point).mod)

@@ -83,12 +83,14 @@ class Options:
             for; 0.02, a fiftieth, by default. A smaller share needs more tiles, one of which runs
             in each call; 0 takes the best tile of each extent. Kernels whose extents are known are
             not affected.
-        cache: the place of schedules and machine code for the next compilation, which then neither
-            ranks, measures nor compiles what it finds there: a folder; True, the default, for that
-            of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder; False
-            for none.
-        cache_bytes: bytes that the cache may grow to, 1 GiB by default; what was not used for
-            longest goes first.
+        cache: the place of compiled models, schedules and machine code for the next compilation,
+            which then does not make again what it finds there: a folder; True, the default, for
+            that of the environment variable ``TVM_TILE_CACHE`` or else the user's cache folder;
+            False for none. A model that is measured or verified while it is compiled is compiled
+            each time.
+        cache_bytes: bytes that the cache may grow to, 4 GiB by default, a quarter of it schedules
+            and machine code; what was not used for longest goes first, and a model whose weights
+            would take half of the rest is not kept.
         verify: False by default; True runs each kernel, once it is built, on random inputs next to
             what NumPy makes of its function, and schedules another way what differs, as is done
             with what does not build: the device must be present. Persistent kernels are not among
@@ -112,7 +114,7 @@ class Options:
     dependent_launches: bool | Literal["auto"] = "auto"
     max_loss: float = MAX_LOSS
     cache: bool | str | os.PathLike[str] = True
-    cache_bytes: int = 1 << 30
+    cache_bytes: int = 4 << 30
     verify: bool = False
 
     def __post_init__(self) -> None:

@@ -17,9 +17,15 @@ from tvm.script import tirx as T
 
 import tvm_tile
 import tvm_tile.build.cuda
-import tvm_tile.build.lower
 from tvm_tile import compat
-from tvm_tile.build import Builder, Program, build_program, check_kernel, rename_by_content
+from tvm_tile.build import (
+    Builder,
+    Program,
+    build_program,
+    check_kernel,
+    machine_code,
+    rename_by_content,
+)
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.cuda import compile_cuda
 from tvm_tile.build.naming import readable_name
@@ -100,7 +106,7 @@ class TestProgram:
             compiled.append(arch)
             return b"machine code"
 
-        monkeypatch.setattr(tvm_tile.build.lower, "compile_cuda", count)
+        monkeypatch.setattr(machine_code, "compile_cuda", count)
         mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))), H200.name)
         builder = Builder(H200)
         assert builder.find_failures(mod) == {}
@@ -166,7 +172,7 @@ class TestFunctions:
     ) -> None:
         store = Store(tmp_path, "1")
         first = Builder(H200, store=store).build_functions({"f": add_one()})["f"]
-        monkeypatch.setattr(tvm_tile.build.lower, "compile_cuda", lambda *_, **__: b"new")
+        monkeypatch.setattr(machine_code, "compile_cuda", lambda *_, **__: b"new")
         again = Builder(H200, store=store).build_functions({"f": add_one()})["f"]
         assert isinstance(first, Program)
         assert isinstance(again, Program)

@@ -120,8 +120,8 @@ def test_what_constants_decide_is_as_tvm_computes_it(body: Callable[[Any, Any], 
         builder.emit_func_output(output)
     mod = relax.transform.Normalize()(builder.get())
     folded = fold_constants(mod)
-    assert operators(describe(folded, "folded")) == []
-    want, got = (run(describe(m, "m"))[0] for m in (mod, folded))
+    assert operators(describe(folded)) == []
+    want, got = (run(describe(m))[0] for m in (mod, folded))
     assert want.dtype == got.dtype
     np.testing.assert_array_equal(got, want)
 
@@ -132,7 +132,7 @@ def test_what_is_spread_far_is_left_to_kernels() -> None:
         with builder.dataflow():
             output = builder.emit_output(op.broadcast_to(relax.const(TABLE), (4096, 4, 6)))
         builder.emit_func_output(output)
-    assert operators(describe(fold_constants(builder.get()), "m")) == ["broadcast_to"]
+    assert operators(describe(fold_constants(builder.get()))) == ["broadcast_to"]
 
 
 def test_no_model_library_is_loaded_before_a_model_needs_it() -> None:

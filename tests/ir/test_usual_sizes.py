@@ -18,7 +18,9 @@ from tvm.script import relax as R
 
 import tvm_tile
 from tvm_tile.errors import DynamicShapeError
-from tvm_tile.frontend import all_sizes
+from tvm_tile.frontend import all_sizes as sizes_of_read
+from tvm_tile.frontend import read_model
+from tvm_tile.frontend.declared import Completed
 from tvm_tile.graph.open_extents import Open
 
 Shape = tuple[int | str, ...]
@@ -48,6 +50,10 @@ def model_of(
 
 def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, "float32")
+
+
+def all_sizes(model: Any, sizes: Any) -> Completed:
+    return sizes_of_read(read_model(model), sizes)
 
 
 def taken(model: Any, sizes: Any = None) -> dict[str, Any]:

@@ -40,8 +40,9 @@ def test_show_path_prune_and_clear(cache: Path, capsys: pytest.CaptureFixture[st
     count = len(entries_of(cache))
     program = old_program(cache, 3_000_000)
     assert main(["cache"]) == 0
-    folder, heading, kept, programs = capsys.readouterr().out.splitlines()
+    folder, heading, models, kept, programs = capsys.readouterr().out.splitlines()
     assert (folder, heading.split()[:2]) == (str(cache), ["what", "entries"])
+    assert re.search(rf"models +{len(entries_of(cache / 'models'))} ", models)
     assert re.search(rf"code +{count} ", kept)
     assert re.search(r"emulated\) +\d+ .*3(\.\d+)? MB ", programs)
 

@@ -14,8 +14,8 @@ from scheduled import relax_module
 from tvm.relax import op
 
 import tvm_tile
-import tvm_tile.build.lower
 from tvm_tile import Options, options
+from tvm_tile.build import machine_code
 from tvm_tile.device import find_device
 from tvm_tile.files.store import Store
 from tvm_tile.passes import PlanFunction, StoredPlans
@@ -23,7 +23,7 @@ from tvm_tile.passes.scheduling import measure_candidates
 from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
-from tvm_tile.stages import opened_store
+from tvm_tile.stages import known_models, opened_store
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.cover import MAX_LOSS
 
@@ -45,6 +45,7 @@ def module(rows: int = 48) -> tvm.IRModule:
 def unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever edits the package while its tests run turns its cache off; not here."""
     monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: "the code under test")
+    monkeypatch.setattr(known_models, "open_model_store", lambda _: None)  # plans are at stake here
     # Users may measure on GPUs only.
     monkeypatch.setattr(options, "_check_measurable", lambda _: None)
 
@@ -53,7 +54,7 @@ def unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was planned and compiled, in order."""
     done: list[str] = []
-    plan, compile_cuda = PlanFunction.__call__, tvm_tile.build.lower.compile_cuda
+    plan, compile_cuda = PlanFunction.__call__, machine_code.compile_cuda
 
     def note_plan(self: PlanFunction, request: Request) -> Planned:
         done.append("plan")
@@ -64,7 +65,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return compile_cuda(source, arch, **options)
 
     monkeypatch.setattr(PlanFunction, "__call__", note_plan)
-    monkeypatch.setattr(tvm_tile.build.lower, "compile_cuda", note_compile)
+    monkeypatch.setattr(machine_code, "compile_cuda", note_compile)
     return done
 
 
@@ -125,7 +126,7 @@ def test_another_compiler_compiles_again(
 ) -> None:
     options = Options(cache=tmp_path)
     tvm_tile.compile(module(), H200, options=options)
-    monkeypatch.setattr(tvm_tile.build.lower, "compiler_for", lambda _: "a newer one")
+    monkeypatch.setattr(machine_code, "compiler_for", lambda _: "a newer one")
     tvm_tile.compile(module(), H200, options=options)
     assert (work.count("plan"), work.count("compile")) == (2, 4)
 

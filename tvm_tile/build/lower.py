@@ -16,7 +16,6 @@ from tvm_tile import compat
 from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.built import Built, Rounding, combined
-from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.dispatch import schedules_of
 from tvm_tile.build.exact.floats import hide_arithmetic, show_arithmetic
@@ -36,8 +35,8 @@ from tvm_tile.build.exact.numerics import (
     vectors_of_truths,
     widen_halves,
 )
-from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.build.leaving import with_leaving
+from tvm_tile.build.machine_code import architecture_of, machine_code
 from tvm_tile.build.naming import content_sum
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import RETURNED_STATE, WEIGHTS, Kernel, Program
@@ -87,9 +86,7 @@ class Builder:
         host: Any = None,
     ) -> None:
         self._target = compat.make_target(device, host)
-        self._language = device.kernel_language
-        target = dict(device.target)
-        self._arch = str(target.get("arch", target.get("mcpu", "")))
+        self._language, self._arch = device.kernel_language, architecture_of(device)
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
         self._store = store
@@ -325,27 +322,9 @@ class Builder:
             source = complete_opencl(source, contract=rounding.contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = self._machine_code(source, rounding)
+            binary = machine_code(source, self._language, self._arch, rounding, self._store)
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
-
-    def _machine_code(self, source: str, rounding: Rounding) -> bytes:
-        """Machine code of a text, from the store if it is there."""
-        contract, exact_quotients = rounding.contract, rounding.exact_quotients
-        if self._language == "cuda":
-            compiler, compiled = compiler_for(self._arch), compile_cuda
-        else:
-            compiler, compiled = hip_compiler(), partial(compile_hip, store=self._store)
-        parts = (compiler, self._arch, f"{contract} {exact_quotients}", source)
-        key = "\0".join(("machine code", *parts)).encode()
-        binary = None if self._store is None else self._store.get(key)
-        if binary is None:
-            binary = compiled(
-                source, self._arch, contract=contract, exact_quotients=exact_quotients
-            )
-            if self._store is not None:
-                self._store.put(key, binary)
-        return binary
 
 
 @contextmanager

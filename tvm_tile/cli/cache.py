@@ -1,4 +1,4 @@
-"""``tvm-tile cache``: where schedules and machine code are kept, how much of it, and less of it."""
+"""``tvm-tile cache``: where compiled models are kept, and their parts, and how to have fewer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_tile.cli.output import describe_size, print_table
 from tvm_tile.cli.verbosity import tell
 from tvm_tile.errors import OptionError
 from tvm_tile.files.opencl_cache import POCL_FOLDER, in_use_since, programs_of
-from tvm_tile.files.store import cache_folder, entries_of
+from tvm_tile.files.store import MODEL_FOLDER, cache_folder, entries_of
 from tvm_tile.files.stored_entries import Entry, forget_oldest
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(i?)B?", re.IGNORECASE)
@@ -27,19 +27,21 @@ class Contents:
 
     Attributes:
         folder: the folder's path.
+        models: whole compiled models.
         kept: schedules and machine code, for any device.
         programs: PoCL's, of the emulated device.
     """
 
     folder: Path
+    models: tuple[Entry, ...]
     kept: tuple[Entry, ...]
     programs: tuple[Entry, ...]
 
 
 def contents_of(folder: Path) -> Contents:
     """Content of a folder now; empty where the folder does not exist."""
-    kept, programs = entries_of(folder), programs_of(folder / POCL_FOLDER)
-    return Contents(folder, tuple(kept), tuple(programs))
+    models, kept = entries_of(folder / MODEL_FOLDER), entries_of(folder)
+    return Contents(folder, tuple(models), tuple(kept), tuple(programs_of(folder / POCL_FOLDER)))
 
 
 def add(commands: Any) -> None:
@@ -99,6 +101,7 @@ def _show(folder: Path, _: argparse.Namespace) -> None:
     print(folder)
     headings = ("what", "entries", "size", "first used", "last used")
     rows = [
+        _row("compiled models", contents.models),
         _row("schedules and machine code", contents.kept),
         _row("PoCL's programs (emulated)", contents.programs),
     ]
@@ -131,7 +134,8 @@ def _forget(contents: Contents, limit: int, arguments: argparse.Namespace) -> No
     """
     since = in_use_since()
     busy = [entry for entry in contents.programs if entry.used > since]
-    idle = [*contents.kept, *(entry for entry in contents.programs if entry.used <= since)]
+    entries = (*contents.models, *contents.kept)
+    idle = [*entries, *(entry for entry in contents.programs if entry.used <= since)]
     in_use = sum(entry.size for entry in busy)
     removed = forget_oldest(idle, max(0, limit - in_use))
     left = in_use + sum(entry.size for entry in idle) - sum(entry.size for entry in removed)

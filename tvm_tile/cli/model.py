@@ -74,7 +74,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="by how much tiles may be slower than the best at any open extent (0.02)",
     )
-    sub.add_argument("--cache", help="a folder for schedules and machine code, or: none")
+    sub.add_argument("--cache", help="a folder for compiled models, or: none")
 
 
 def add_verify_key(sub: argparse.ArgumentParser) -> None:

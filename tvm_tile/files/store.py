@@ -8,12 +8,16 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from tvm_tile.errors import OptionError
 from tvm_tile.files.stored_entries import Entry, forget_oldest, remove
-from tvm_tile.files.whole_file import read_regular, replacing
+from tvm_tile.files.whole_file import open_regular, replacing
+
+MODEL_FOLDER = "models"
+"""Folder, within that of the cache, of a store of whole models."""
 
 _MAGIC = b"tvm_tile store 2\n"
 _SUM_BYTES = 32
@@ -35,6 +39,8 @@ class Store:
     be written or read, nothing is ever found. Entries that were not used for longest go first when
     there are too many.
 
+    An entry may be bytes (:meth:`put`), or a file that others fill and check (:meth:`write`).
+
     The sums find damage, not malice: whoever can write to an entry can make the models that are
     compiled with it do anything. So all is made readable and writable by its owner only, and an
     entry that somebody else owns or may write is not read.
@@ -42,52 +48,74 @@ class Store:
     Args:
         folder: made when the first entry is kept; may be deleted at any time.
         version: version of whatever makes the entries; entries of other versions are not found.
-        most_bytes: approximate limit of the size of all entries together, in bytes.
+        most_bytes: approximate limit of the size of all entries together, in bytes; it is an
+            attribute, too.
     """
 
     def __init__(self, folder: Path, version: str, most_bytes: int = 1 << 30) -> None:
         self._folder = folder
         self._version = version.encode()
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._until_look = 0.0
 
     def get(self, key: bytes) -> bytes | None:
         """Bytes that are kept under a key; None where there are none, or damaged ones."""
-        digest = self._digest(key)
-        path = self._path(digest)
+        file = self.open(key)
+        if file is None:
+            return None
+        content = b""
+        with file, contextlib.suppress(OSError):
+            content = file.read(_MOST_BYTES_OF_ENTRY + 1)
+        is_small = len(content) <= _MOST_BYTES_OF_ENTRY
+        data = _checked(content, self._digest(key)) if is_small else None
+        if data is None:
+            self.forget(key)
+        return data
+
+    def put(self, key: bytes, data: bytes) -> None:
+        """Keep something; of several processes that do, one wins."""
+        checked = self._digest(key) + zlib.compress(data, 1)
+        self.write(
+            key, lambda file: file.write(_MAGIC + hashlib.sha256(checked).digest() + checked)
+        )
+
+    def open(self, key: bytes) -> BinaryIO | None:
+        """The file that :meth:`write` kept under a key, whose content the caller checks, and which
+        counts as used now; None where there is none, or one that others may have written."""
+        path = self._path(self._digest(key))
         try:
-            content, status = read_regular(path, _MOST_BYTES_OF_ENTRY)
+            file = open_regular(path)
         except FileNotFoundError:
             return None
         except OSError:
             remove(path)
             return None
+        status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
+            file.close()
             return None
-        data = _checked(content, digest)
-        if data is None:
-            remove(path)
-        else:
-            with contextlib.suppress(OSError):
-                os.utime(path)  # the last use, by which entries are forgotten
-        return data
+        with contextlib.suppress(OSError):
+            os.utime(file.fileno())  # the last use, by which entries are forgotten
+        return file
 
-    def put(self, key: bytes, data: bytes) -> None:
-        """Keep something; of several processes that do, one wins."""
-        digest = self._digest(key)
-        path = self._path(digest)
-        checked = digest + zlib.compress(data, 1)
+    def write(self, key: bytes, fill: Callable[[BinaryIO], object]) -> None:
+        """Keep the file that a function fills; of several processes that do, one wins."""
+        path = self._path(self._digest(key))
         with contextlib.suppress(OSError):
             self._make_way(path)
-            # Not synced to the disk: the sum finds what a power failure leaves.
+            # Not synced to the disk: sums find what a power failure leaves.
             with replacing(path, permissions=0o600, durable=False) as file:
-                file.write(_MAGIC + hashlib.sha256(checked).digest() + checked)
-        self._until_look -= len(checked)
+                fill(file)
+                self._until_look -= file.tell()
         if self._until_look < 0:
-            self._until_look = self._most_bytes * _LOOK_EVERY
+            self._until_look = self.most_bytes * _LOOK_EVERY
             entries = entries_of(self._folder)
-            if sum(entry.size for entry in entries) > self._most_bytes:
-                forget_oldest(entries, int(self._most_bytes * _LEAVE))
+            if sum(entry.size for entry in entries) > self.most_bytes:
+                forget_oldest(entries, int(self.most_bytes * _LEAVE))
+
+    def forget(self, key: bytes) -> None:
+        """Remove an entry, such as one that turned out to be damaged."""
+        remove(self._path(self._digest(key)))
 
     def _digest(self, key: bytes) -> bytes:
         """Digest of a key and the store's version."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 _PREFIX, _SUFFIX = ".tvm_tile-", ".tmp"
 # A writer locks its file right after making it: an old one without a lock has lost its writer.
 _ORPHANED_S = 60.0
+_PART = 1 << 20  # bytes that are read at a time
 
 
 @contextmanager
@@ -92,8 +95,8 @@ def _is_unlocked(path: Path) -> bool:
     return True
 
 
-def read_regular(path: Path, most_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Content of a regular file, and its status from the file system.
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """Content of a regular file.
 
     Args:
         path: links are followed; devices and pipes, which may never end, are refused.
@@ -103,10 +106,23 @@ def read_regular(path: Path, most_bytes: int) -> tuple[bytes, os.stat_result]:
         OSError: there is no such file, it is not a regular one, or it is larger.
     """
     with open_regular(path) as file:
-        status = os.fstat(file.fileno())
-        if status.st_size > most_bytes:
-            raise OSError(f"{path} has {status.st_size} bytes, more than {most_bytes}")
-        return file.read(most_bytes), status
+        size = os.fstat(file.fileno()).st_size
+        if size > most_bytes:
+            raise OSError(f"{path} has {size} bytes, more than {most_bytes}")
+        return file.read(most_bytes)
+
+
+def file_digest(path: Path) -> bytes:
+    """The SHA-256 of a regular file's content.
+
+    Raises:
+        OSError: there is no such file, or it is not a regular one.
+    """
+    total = hashlib.sha256()
+    with open_regular(path) as file:
+        for part in iter(partial(file.read, _PART), b""):
+            total.update(part)
+    return total.digest()
 
 
 def open_regular(path: Path) -> BinaryIO:

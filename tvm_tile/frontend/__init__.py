@@ -17,9 +17,7 @@ weights.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -30,8 +28,9 @@ from tvm_tile.frontend.imported import Imported, with_weights
 from tvm_tile.frontend.open_inputs import Sizes
 from tvm_tile.frontend.plain import from_exported_program, from_onnx
 from tvm_tile.frontend.prepare import prepared
-from tvm_tile.frontend.relay.given import RelayText, is_relay
-from tvm_tile.frontend.relay.importing import Params, from_relay, import_relay
+from tvm_tile.frontend.read import is_instance, read_model
+from tvm_tile.frontend.relay.given import RelayText
+from tvm_tile.frontend.relay.importing import Params, RelayProgram, from_relay, import_relay
 from tvm_tile.frontend.relay.importing import declared as declared_in_relay
 from tvm_tile.frontend.sizes import bind_sizes, declared
 from tvm_tile.graph.user_names import named, names_of_variables
@@ -45,7 +44,7 @@ __all__ = [
     "from_onnx",
     "from_relay",
     "import_model",
-    "read_exported_file",
+    "read_model",
     "with_weights",
 ]
 
@@ -63,9 +62,7 @@ def import_model(
     """Import a model of any supported kind.
 
     Args:
-        model: path of an ONNX file, of a ``.pt2`` file or of a saved Relay program,
-            ``onnx.ModelProto``, ``torch.export.ExportedProgram``, ``torch.nn.Module``,
-            :class:`RelayText`, or a Relax ``IRModule`` with a function ``main``.
+        model: as of :func:`read_model`, or what that returns.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
         params: values of a Relay program's parameters; see :func:`from_relay`.
@@ -83,91 +80,45 @@ def import_model(
         ModelError: ``model`` is of no supported kind, or the other arguments contradict it.
     """
     how: dict[str, Any] = {"low_bit": low_bit, "matrix_dtypes": matrix_dtypes}
-    if is_relay(model):
+    model = read_model(model, example_inputs, params)
+    if isinstance(model, RelayProgram):
         return import_relay(model, params=params, inputs=inputs, **how)
-    if params is not None:
-        raise ModelError(
-            "params= has the parameters of a saved Relay program",
-            f"it was given for {_described(model)}",
-            "leave params= out: other models hold their weights",
-        )
     if isinstance(model, tvm.IRModule):
         return _import_relax(model, inputs or {}, how)
-    model = read_exported_file(model)
-    if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
-        from tvm_tile.frontend.onnx import import_onnx
-
-        return import_onnx(model, inputs=inputs, in_loops=in_loops, **how)
-    if _is_instance(model, "torch.export", "ExportedProgram"):
+    if is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch import import_program
 
         return import_program(model, inputs=inputs, **how)
-    if _is_instance(model, "torch.nn", "Module"):
-        return _import_module(model, example_inputs, inputs, how)
-    raise ModelError(
-        "a model is the path of an ONNX or Relay file, an onnx.ModelProto, a torch "
-        "ExportedProgram, a torch.nn.Module, a RelayText or a Relax IRModule",
-        _described(model),
-        "export the model to one of these",
-    )
+    from tvm_tile.frontend.onnx import import_onnx
 
-
-def read_exported_file(model: Any) -> Any:
-    """The exported program in a ``.pt2`` file, so that it is read once; any other model itself.
-
-    Raises:
-        ModelFileError: the file is missing, or no such program.
-    """
-    if not isinstance(model, str | Path) or Path(model).suffix != ".pt2":
-        return model
-    from tvm_tile.frontend.exported_file import read_exported
-
-    return read_exported(Path(model))
+    return import_onnx(model, inputs=inputs, in_loops=in_loops, **how)
 
 
 def all_sizes(model: Any, sizes: Sizes) -> Completed:
     """What a user says of inputs' extents, and what is taken for those that a model leaves open.
 
     Args:
-        model: as of :func:`import_model`, no ``.pt2`` file.
+        model: what :func:`read_model` returns, or a ``torch.nn.Module``.
         sizes: input name -> extents; those of a ``torch.nn.Module`` are left as they are.
 
     Raises:
         DynamicShapeError: an extent is open, and nothing tells a value or a bound of it; or a range
             is not one of the model.
-        ModelFileError: as of :func:`import_model`.
     """
     if isinstance(model, tvm.IRModule):
         has_main = any(var.name_hint == "main" for var in model.get_global_vars())
         return completed(declared(model), sizes) if has_main else Completed(sizes)
-    if _is_instance(model, "torch.export", "ExportedProgram"):
+    if is_instance(model, "torch.nn", "Module"):
+        return Completed(sizes)
+    if is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch.sizes import declared as declared_in_torch
 
         return completed(declared_in_torch(model), sizes)
-    if is_relay(model):
+    if isinstance(model, RelayProgram):
         return completed(declared_in_relay(model), sizes)
-    if isinstance(model, str | Path) or _is_instance(model, "onnx", "ModelProto"):
-        from tvm_tile.frontend.onnx.usual_sizes import declared as declared_in_onnx
+    from tvm_tile.frontend.onnx.usual_sizes import declared as declared_in_onnx
 
-        return completed(declared_in_onnx(model), sizes)
-    return Completed(sizes)
-
-
-def _import_module(
-    module: Any,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | None,
-    inputs: Mapping[str, Sequence[int]] | None,
-    how: Mapping[str, Any],
-) -> Imported:
-    if example_inputs is None:
-        raise ModelError(
-            "a torch.nn.Module is compiled together with example inputs",
-            f"{type(module).__name__} without example_inputs",
-            "pass example_inputs=(tensor, ...), or what torch.export.export returns",
-        )
-    from tvm_tile.frontend.torch import import_module
-
-    return import_module(module, example_inputs, inputs=inputs, **how)
+    return completed(declared_in_onnx(model), sizes)
 
 
 def _import_relax(
@@ -181,16 +132,4 @@ def _import_relax(
             "rename the function to compile to main",
         )
     sized = bind_sizes(mod, inputs)
-    return prepared(named(sized, names_of_variables(sized)), "main", **how)
-
-
-def _described(model: Any) -> str:
-    if isinstance(model, str | Path):
-        return str(model)
-    return f"{type(model).__module__}.{type(model).__qualname__}"
-
-
-def _is_instance(model: Any, module: str, class_name: str) -> bool:
-    """Like ``isinstance``, without importing ``module``: if it is not loaded, the answer is no."""
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(model, getattr(loaded, class_name))
+    return prepared(named(sized, names_of_variables(sized)), **how)

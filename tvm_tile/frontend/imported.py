@@ -38,7 +38,6 @@ class Imported:
     Attributes:
         mod: module whose ``main`` takes exactly ``inputs``, and the state of ``effects``; weights
             are constants in it.
-        name: the model's own name, for messages and kernel names.
         inputs: what a call takes, in order; every extent is known.
         outputs: what a call returns, in order; an extent is -1 where the data decides it.
         effects: what a call changes, and what ``main`` returns for that.
@@ -47,7 +46,6 @@ class Imported:
     """
 
     mod: tvm.IRModule
-    name: str
     inputs: tuple[Signature, ...]
     outputs: tuple[Signature, ...]
     effects: Effects = NO_EFFECTS
@@ -57,7 +55,6 @@ class Imported:
 
 def describe(
     mod: tvm.IRModule,
-    name: str,
     input_names: Sequence[str] = (),
     output_names: Sequence[str] = (),
     effects: Effects = NO_EFFECTS,
@@ -66,7 +63,6 @@ def describe(
 
     Args:
         mod: a Relax module with a function ``main``.
-        name: the model's name.
         input_names: names of the inputs; Relax's own where empty.
         output_names: names of the outputs; ``output0``, ``output1``, ... where empty.
         effects: what ``main`` changes.
@@ -92,7 +88,7 @@ def describe(
     outputs = tuple(_signature(n, ty) for n, ty in zip(names, types, strict=True))
     if effects.state:  # lies where it is for good, so that CUDA graphs may know its address
         mod["main"] = main.with_attr(NUM_INPUT, len(inputs))
-    return Imported(mod, name, inputs, outputs, effects)
+    return Imported(mod, inputs, outputs, effects)
 
 
 def with_weights(imported: Imported, weights: int) -> Imported:

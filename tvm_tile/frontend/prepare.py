@@ -50,7 +50,6 @@ def _prepared(
 
 def prepared(
     mod: tvm.IRModule,
-    name: str,
     input_names: Sequence[str] = (),
     output_names: Sequence[str] = (),
     effects: Effects = NO_EFFECTS,
@@ -62,11 +61,11 @@ def prepared(
 
     Args:
         mod: Relax operators.
-        name, input_names, output_names, effects: as of :func:`describe`, as are the errors.
+        input_names, output_names, effects: as of :func:`describe`, as are the errors.
         low_bit, matrix_dtypes: as of :func:`prepare`.
     """
     mod, weights = _prepared(mod, low_bit, matrix_dtypes)
-    described = describe(mod, name, input_names, output_names, effects)
+    described = describe(mod, input_names, output_names, effects)
     return replace(described, weights=weights)
 
 

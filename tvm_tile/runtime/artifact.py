@@ -59,8 +59,16 @@ def write(model: SavedModel, path: Path, key: str | os.PathLike[str] | None = No
             used.
     """
     check_output(path)
+    with replacing(path) as file:
+        write_into(file, model, key)
+
+
+def write_into(
+    file: BinaryIO, model: SavedModel, key: str | os.PathLike[str] | None = None
+) -> None:
+    """Write a model into an open file; ``key`` is that of :func:`write`."""
     members = members_of(model)
-    _write(path, manifest_text(model, members), members, key)
+    _fill(file, manifest_text(model, members), members, key)
 
 
 def sign(path: Path, key: str | os.PathLike[str]) -> None:
@@ -70,21 +78,23 @@ def sign(path: Path, key: str | os.PathLike[str]) -> None:
         OSError: the folder cannot be written.
         SavedModelError: the file is no saved model, or the key cannot be used.
     """
-    manifest, members = _read(path, None)
-    _write(path, manifest, members, key)
+    with _opened(path) as file:
+        manifest, members = _read(file, path, None)
+    with replacing(path) as file:
+        _fill(file, manifest, members, key)
 
 
-def _write(
-    path: Path,
+def _fill(
+    file: BinaryIO,
     manifest: bytes,
     members: Mapping[str, bytes | memoryview],
     key: str | os.PathLike[str] | None,
 ) -> None:
-    """Write a saved model's file, signed if there is a key."""
+    """Write what a saved model's file holds, signed if there is a key."""
     comment = hashlib.sha256(manifest).hexdigest().encode()
     if key is not None:
         comment += _SIGNATURE + make_signature(manifest, key).hex().encode()
-    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, data in {_MANIFEST: manifest, **members}.items():
             info = zipfile.ZipInfo(name, _DATE)
             # Weights and machine code hardly shrink; text does.
@@ -105,23 +115,39 @@ def read(path: Path, key: str | os.PathLike[str] | None = None) -> SavedModel:
         SavedModelError: the file is missing, truncated, changed, from versions that do not go with
             the installed ones, or not signed with the key that was given.
     """
-    manifest, members = _read(path, key)
+    with _opened(path) as file:
+        return read_from(file, path, key)
+
+
+def read_from(file: BinaryIO, path: Path, key: str | os.PathLike[str] | None = None) -> SavedModel:
+    """Read a model from an open file, which messages call ``path``; see :func:`read`."""
+    manifest, members = _read(file, path, key)
     try:
         return assemble(_parsed(manifest), members)
     except Exception as error:  # as below
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 
-def _read(path: Path, key: str | os.PathLike[str] | None) -> tuple[bytes, dict[str, bytes]]:
+def _opened(path: Path) -> BinaryIO:
+    """A saved model's file, for reading."""
+    try:
+        return open_regular(path)
+    except FileNotFoundError as error:
+        raise SavedModelError("a saved model", f"no file {path}", "check the path") from error
+    except Exception as error:  # a folder, a device, or a name that cannot be one
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _read(
+    file: BinaryIO, path: Path, key: str | os.PathLike[str] | None
+) -> tuple[bytes, dict[str, bytes]]:
     """The text of the manifest and the members, all checked."""
     try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(file) as archive:
             _check_sizes(archive, file, path)
             text = archive.read(_MANIFEST)
             manifest = _checked_manifest(text, archive.comment, path, key)
             return text, _checked_members(archive, path, manifest)
-    except FileNotFoundError as error:
-        raise SavedModelError("a saved model", f"no file {path}", "check the path") from error
     except SavedModelError:
         raise
     except Exception as error:  # zipfile, zlib, json and the lookups raise ten kinds and more

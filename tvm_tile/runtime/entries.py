@@ -95,9 +95,7 @@ class CompiledEntries(Mapping[str, CompiledModel]):
 
         Args and errors are those of that method.
         """
-        saved = {name: model.saved_entry(state=state) for name, model in self._models.items()}
-        device = next(iter(self._models.values())).device_name
-        artifact.write(SavedModel(device, saved), Path(path), key)
+        artifact.write(saved_of(self._models, state=state), Path(path), key)
 
     def __repr__(self) -> str:
         return f"CompiledEntries({', '.join(f'{n}: {m!r}' for n, m in self._models.items())})"
@@ -113,6 +111,12 @@ class CompiledEntries(Mapping[str, CompiledModel]):
         whole = sum(len(constant.data) for constant in set().union(*taken))
         twice = sum(len(constant.data) for one in taken for constant in one) - whole
         return f"constants: {whole / 1e6:.2f} MB, {twice / 1e6:.2f} MB less than apart"
+
+
+def saved_of(models: Mapping[str, CompiledModel], *, state: bool = False) -> SavedModel:
+    """What a file holds of entries; see :meth:`CompiledModel.save`."""
+    saved = {name: model.saved_entry(state=state) for name, model in models.items()}
+    return SavedModel(next(iter(models.values())).device_name, saved)
 
 
 def load(path: str | Path, *, key: str | Path | None = None) -> CompiledModel:
@@ -149,7 +153,11 @@ def _read(path: str | Path, key: str | Path | None, held: HeldMemory) -> dict[st
     """The models of a saved file, which share ``held``."""
     if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
         raise SavedModelError("a saved model is given by its path", repr(path), "pass the path")
-    saved = artifact.read(Path(path), key)
+    return models_of(artifact.read(Path(path), key), held)
+
+
+def models_of(saved: SavedModel, held: HeldMemory) -> dict[str, CompiledModel]:
+    """The models in a saved file, by name, which share ``held``."""
     return {
         name: CompiledModel(
             one.program,

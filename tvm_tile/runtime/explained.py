@@ -41,7 +41,7 @@ class Explained:
         self.program = program
         self.device_name = device_name
         self.report = report
-        self._verifier = verifier
+        self.verifier = verifier
         self._verified: Verification | None = None
         self._profile: Profile | None = None
         self._timing = 0.0, 0.0  # of the last measurement: median and spread
@@ -78,7 +78,7 @@ class Explained:
         """
         from tvm_tile.report.page.html import render  # models run without a library for templates
 
-        scripts = None if self._verifier is None else self._verifier.scripts()
+        scripts = None if self.verifier is None else self.verifier.scripts()
         verified = None if self._verified is None else self._verified.for_page()
         content = Content(
             title or Path(path).stem,

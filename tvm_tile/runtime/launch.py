@@ -13,6 +13,7 @@ from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device.detect import load_cuda_runtime
 from tvm_tile.errors import DeviceAbsentError, DeviceError
 from tvm_tile.graph.signature import Signature, State
+from tvm_tile.registered.host_functions import return_to_the_device
 from tvm_tile.runtime.arrays import as_tvm, is_torch
 from tvm_tile.runtime.drivers.cupti import load_cupti
 from tvm_tile.runtime.drivers.emulate import attach_emulated
@@ -132,6 +133,7 @@ def load_program(
         DeviceError: the GPU present cannot run this machine code, or its driver reports an error.
     """
     register_require_ended()
+    return_to_the_device()
     device = find_runtime_device(program.language, program.arch, device_name)
     hip = _find_hip(program, device_name)
     machine_module = compat.load_vm(program.vm)

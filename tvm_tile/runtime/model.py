@@ -257,13 +257,13 @@ class CompiledModel(Explained):
             InputError: the model was loaded from a file, which keeps no source; or as in a call.
             DeviceError: the model's device is not present.
         """
-        if self._verifier is None:
+        if self.verifier is None:
             raise InputError(
                 "a model is verified where it was compiled",
                 "this one was loaded from a file, which has the machine code alone",
                 "compile its source again and verify that",
             )
-        self._verified = self._verifier(self, inputs)
+        self._verified = self.verifier(self, inputs)
         return self._verified
 
     def save(self, path: str | Path, *, key: str | Path | None = None, state: bool = False) -> None:

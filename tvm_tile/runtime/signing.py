@@ -83,7 +83,7 @@ def _cryptography() -> tuple[Any, Any, Any]:
 def _read(key: str | os.PathLike[str]) -> bytes:
     """Content of a key's file."""
     try:
-        return read_regular(Path(key), _MOST_BYTES_OF_KEY)[0]
+        return read_regular(Path(key), _MOST_BYTES_OF_KEY)
     except (OSError, TypeError, ValueError) as error:
         raise SavedModelError(
             "the file of a key must be readable", f"{key}: {error}", "check the path"

@@ -10,10 +10,13 @@ how much the reference itself moves with its inputs.
 
 from tvm_tile.verify.compare import compare, tolerance
 from tvm_tile.verify.kernels import Kernels
+from tvm_tile.verify.late import CompiledAgain, LateVerifier
 from tvm_tile.verify.model import Verifier
 
 __all__ = [
+    "CompiledAgain",
     "Kernels",
+    "LateVerifier",
     "Verifier",
     "compare",
     "tolerance",

@@ -6,7 +6,6 @@ import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,15 @@ from tvm_tile.verify.model_inputs import whole_inputs
 from tvm_tile.verify.source import Reference, source_of
 
 
+def weakly(model: Any) -> Callable[[], Any]:
+    """A function that gives a model as long as somebody else holds it, and ``None`` after that; the
+    path of a file for good."""
+    try:
+        return weakref.ref(model)
+    except TypeError:  # a text has no weak references
+        return lambda: model
+
+
 @dataclass(frozen=True, slots=True)
 class Verifier:
     """Verifies the model that it was compiled with.
@@ -41,12 +49,7 @@ class Verifier:
     @classmethod
     def of(cls, model: Any, kernels: Kernels) -> Verifier:
         """A verifier that does not keep a model's weights in memory."""
-        if isinstance(model, str | Path):
-            return cls(lambda: model, kernels)
-        try:
-            return cls(weakref.ref(model), kernels)
-        except TypeError:
-            return cls(lambda: model, kernels)
+        return cls(weakly(model), kernels)
 
     def scripts(self) -> Mapping[str, str]:
         """The TensorIR of the kernels, by their names."""

@@ -25,14 +25,13 @@ from tvm_tile.frontend.onnx.limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx.loops import Loops
 from tvm_tile.frontend.onnx.microsoft import written_out
 from tvm_tile.frontend.onnx.model import (
+    ValidModel,
     bind_constants,
     fix_sizes,
     free_inputs,
-    read_model,
     require_type,
     require_types,
     unwrap_optionals,
-    validate_model,
 )
 from tvm_tile.frontend.onnx.names import NodeNames
 from tvm_tile.frontend.onnx.node import Node
@@ -65,7 +64,7 @@ _UNROLLED, _MOST_UNROLLED = 256, 8192
 
 
 def import_onnx(
-    model: str | Path | onnx.ModelProto,
+    model: str | Path | onnx.ModelProto | ValidModel,
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
@@ -93,15 +92,7 @@ def import_onnx(
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
         ModelError: ``inputs`` or ``constants`` contradict the model, or it is too large.
     """
-    if isinstance(model, onnx.ModelProto):
-        name = model.graph.name or "model"
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        validate_model(copy, f"ModelProto {name!r}")
-        model = copy
-    else:
-        name = Path(model).stem
-        model = read_model(Path(model))
+    model = ValidModel.of(model).copy()
     require_few_nodes(model)
     unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
@@ -111,7 +102,6 @@ def import_onnx(
     mod, model = _convert(model, low_bit, names, in_loops=in_loops)
     imported = prepared(
         mod,
-        name,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
         low_bit=low_bit,

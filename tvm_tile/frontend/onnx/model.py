@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,38 @@ _log = logging.getLogger(__name__)
 
 #: Tensors up to so many elements may be shapes, axes or sizes, which shape inference reads.
 SHAPE_ELEMENTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ValidModel:
+    """A model that was read and found valid, once for all who import it.
+
+    Attributes:
+        proto: the model, which nobody changes.
+    """
+
+    proto: onnx.ModelProto
+
+    @classmethod
+    def of(cls, model: str | Path | onnx.ModelProto | ValidModel) -> ValidModel:
+        """Read and check a file, or check a model of a caller's, who keeps it as it is.
+
+        Raises:
+            ModelFileError: the file is missing, or it is no valid model.
+        """
+        if isinstance(model, ValidModel):
+            return model
+        if not isinstance(model, onnx.ModelProto):
+            return cls(read_model(Path(model)))
+        copy = cls(model).copy()
+        validate_model(copy, f"ModelProto {model.graph.name or 'model'!r}")
+        return cls(copy)
+
+    def copy(self) -> onnx.ModelProto:
+        """The model, to be changed."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.proto)
+        return copy
 
 
 def read_model(path: Path) -> onnx.ModelProto:

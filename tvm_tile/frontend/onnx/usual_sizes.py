@@ -11,19 +11,17 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 
 from tvm_tile.frontend.declared import Shapes
 from tvm_tile.frontend.onnx.model import (
+    ValidModel,
     declared_shape,
     extent_name,
     free_inputs,
     is_fixed,
     is_unranked,
-    read_model,
-    validate_model,
 )
 
 _IMAGE_SIZE = "imgsz"
@@ -42,35 +40,16 @@ Told = Mapping[int, tuple[int, str]]
 """Axis of an input -> its extent, and who tells."""
 
 
-def declared(model: str | Path | onnx.ModelProto) -> Shapes:
+def declared(model: ValidModel) -> Shapes:
     """The shapes of a model's inputs, open extents with what the file tells of them.
 
-    Extents of one named dimension are one, without bounds. A file that cannot be read has none:
-    its import says why.
-
-    Raises:
-        ModelFileError: extents are open, and the file is not a valid ONNX model.
+    Extents of one named dimension are one, without bounds.
     """
-    given = model
-    try:
-        if not isinstance(given, onnx.ModelProto):
-            given = onnx.load(given, load_external_data=False)  # weights say nothing here
-    except Exception:  # protobuf and the operating system raise their own kinds
-        return {}
-    inputs = [value for value in free_inputs(given.graph) if not is_unranked(value)]
+    inputs = [value for value in free_inputs(model.proto.graph) if not is_unranked(value)]
     if all(is_fixed(dim) for value in inputs for dim in _dims(value)):
         return {value.name: declared_shape(value) for value in inputs}
-    reading = _Reading.of(_valid(model))
+    reading = _Reading.of(model.proto)
     return {value.name: declared_shape(value, reading.told_of(value)) for value in inputs}
-
-
-def _valid(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    if not isinstance(model, onnx.ModelProto):
-        return read_model(Path(model))
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    validate_model(copy, "the model")
-    return copy
 
 
 def _dims(value: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,34 @@ Params = str | Path | bytes | Mapping[str, Any]
 """Values of parameters: a file, its content, or a mapping from names to arrays."""
 
 
+@dataclass(frozen=True, slots=True)
+class RelayProgram:
+    """A saved program that was read, once for all who import it.
+
+    Attributes:
+        program: the program.
+        params: values of parameters that are saved with it; ``None`` where none are.
+    """
+
+    program: Program
+    params: Mapping[str, np.ndarray] | None
+
+    @classmethod
+    def of(cls, model: str | Path | RelayText | RelayProgram) -> RelayProgram:
+        """Read a file or a text.
+
+        Raises:
+            ModelFileError: as of :func:`import_relay`.
+        """
+        if isinstance(model, RelayProgram):
+            return model
+        if isinstance(model, RelayText):
+            return cls(*read_program(model.text, "the text"))
+        return cls(*read_program(Path(model), str(model)))
+
+
 def import_relay(
-    model: str | Path | RelayText,
+    model: str | Path | RelayText | RelayProgram,
     *,
     params: Params | None = None,
     inputs: Mapping[str, Sequence[int]] | None = None,
@@ -52,12 +79,11 @@ def import_relay(
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     mod, names = _converted(model, params, inputs)
-    name = "relay" if isinstance(model, RelayText) else Path(model).stem
-    return prepared(mod, name, names, low_bit=low_bit, matrix_dtypes=matrix_dtypes)
+    return prepared(mod, names, low_bit=low_bit, matrix_dtypes=matrix_dtypes)
 
 
 def from_relay(
-    model: str | Path | RelayText,
+    model: str | Path | RelayText | RelayProgram,
     *,
     params: Params | None = None,
     inputs: Mapping[str, Sequence[int]] | None = None,
@@ -74,36 +100,30 @@ def from_relay(
     return mod
 
 
-def declared(model: str | Path | RelayText) -> Shapes:
+def declared(model: RelayProgram) -> Shapes:
     """The shapes of the parameters of ``@main``; open extents have no bounds, and each its own
-    name.
-
-    Raises:
-        ModelFileError: as of :func:`import_relay`.
-    """
-    program, _ = _read(model)
-    main = program.functions.get("main")
+    name."""
+    main = model.program.functions.get("main")
     return {} if main is None else shapes_of(main)
 
 
-def _read(model: str | Path | RelayText) -> tuple[Program, Mapping[str, np.ndarray] | None]:
-    if isinstance(model, RelayText):
-        return read_program(model.text, "the text")
-    return read_program(Path(model), str(model))
-
-
 def _converted(
-    model: str | Path | RelayText,
+    model: str | Path | RelayText | RelayProgram,
     params: Params | None,
     inputs: Mapping[str, Sequence[int]] | None,
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    program, own = _read(model)
-    given = own or {} if params is None else renamed(_arrays(params), program)
-    return convert(program, given, inputs or {})
+    read = RelayProgram.of(model)
+    given = read.params or {} if params is None else renamed(arrays_of(params), read.program)
+    return convert(read.program, given, inputs or {})
 
 
-def _arrays(params: Any) -> dict[str, np.ndarray]:
-    """The values of ``params``, whatever they came in."""
+def arrays_of(params: Any) -> dict[str, np.ndarray]:
+    """The values of ``params``, whatever they came in.
+
+    Raises:
+        ModelFileError: it is a file that is missing or damaged.
+        ModelError: it is nothing that holds arrays by their names.
+    """
     if isinstance(params, str | os.PathLike):
         try:
             content = Path(params).read_bytes()

@@ -40,28 +40,21 @@ from tvm_tile.frontend.torch.sizes import concrete
 from tvm_tile.frontend.torch.structure import paths_of
 from tvm_tile.graph.signature import Effects
 
-__all__ = ["Form", "import_module", "import_program", "program_as_relax"]
+__all__ = ["Form", "exported", "import_program", "program_as_relax"]
 
 
-def import_module(
-    module: torch.nn.Module,
-    example_inputs: Sequence[Any] | Mapping[str, Any],
-    *,
-    inputs: Mapping[str, Sequence[int]] | None = None,
-    low_bit: bool = False,
-    matrix_dtypes: frozenset[str] = frozenset(),
-) -> Imported:
-    """Export a module in evaluation mode and import it.
+def exported(
+    module: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any]
+) -> ExportedProgram:
+    """Export a module in evaluation mode.
 
     Args:
         module: the module; its training mode is the same afterwards.
         example_inputs: arguments of its ``forward``, in order or by name, also mappings, sequences
             and dataclasses that hold tensors; shapes and types are fixed.
-        inputs, low_bit, matrix_dtypes: as for :func:`import_program`.
 
     Raises:
         ModelError: the module cannot be exported.
-        UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     was_training = {child: child.training for child in module.modules()}
     by_name = isinstance(example_inputs, Mapping)
@@ -70,7 +63,7 @@ def import_module(
     module.eval()
     try:
         with torch.no_grad(), own_decompositions():
-            program = torch.export.export(module, args, kwargs)
+            return torch.export.export(module, args, kwargs)
     except Exception as error:  # torch.export raises many kinds, also the module's own errors
         raise ModelError(
             "the module must be exportable by torch.export.export",
@@ -81,17 +74,12 @@ def import_module(
     finally:
         for child, training in was_training.items():
             child.training = training
-    name = type(module).__name__
-    return import_program(
-        program, inputs=inputs, name=name, low_bit=low_bit, matrix_dtypes=matrix_dtypes
-    )
 
 
 def import_program(
     program: ExportedProgram,
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
-    name: str | None = None,
     low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
@@ -100,7 +88,6 @@ def import_program(
     Args:
         program: what ``torch.export.export`` returned.
         inputs: input name -> extents, for inputs exported with dynamic shapes.
-        name: name of the model; that of the exported module where ``None``.
         low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
 
     Raises:
@@ -110,9 +97,8 @@ def import_program(
             of its inputs.
     """
     mod, names, effects = _function(program, inputs, Form())
-    name = name or type(program.graph_module).__name__
     how: dict[str, Any] = {"low_bit": low_bit, "matrix_dtypes": matrix_dtypes}
-    imported = prepared(mod, name, names, effects=effects, **how)
+    imported = prepared(mod, names, effects=effects, **how)
     paths = paths_of(program)
     placed = (replace(one, path=paths.get(one.name, ())) for one in imported.inputs)
     return replace(imported, inputs=tuple(placed))

@@ -53,7 +53,7 @@ class NodeNames:
         """The name of a node of the program, or of what it was broken down to."""
         names = [node.name, *sources(node)]
         found = (self.known.get((name, len(names) - n)) for n, name in enumerate(names, 1))
-        return next(filter(None, found), None) or _named(*_module(node), _operator(node))
+        return next(filter(None, found), None) or _named(*module_of(node), _operator(node))
 
     def region(self, attribute: str) -> NodeNames:
         """The names in a region, by the attribute that its graph is."""
@@ -70,7 +70,7 @@ def _names_in(module: fx.GraphModule, region: str, owners: Mapping[fx.Node, str]
     """
     nodes = [node for node in module.graph.nodes if node.op == "call_function"]
     owned = _with_views(owners, nodes)
-    modules = {node: _module(node) for node in nodes}
+    modules = {node: module_of(node) for node in nodes}
     for node in nodes:
         readers = (owned[other] for other in node.all_input_nodes if other in owned)
         is_region = any(_regions(module, node))
@@ -151,7 +151,7 @@ def _named(path: str, kind: str, operator: str) -> str:
     return ".".join(filter(None, (path, operator)))
 
 
-def _module(node: fx.Node) -> tuple[str, str]:
+def module_of(node: fx.Node) -> tuple[str, str]:
     """The path and the class of the innermost module that a node is of; of none, nothing."""
     stack = node.meta.get("nn_module_stack")
     if not stack:

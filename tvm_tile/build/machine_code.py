@@ -1,0 +1,56 @@
+"""Machine code of kernels' text, by the compiler that goes with their language."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tvm_tile.build.built import Rounding
+from tvm_tile.build.cuda import compile_cuda, compiler_for
+from tvm_tile.build.hip import compile_hip, hip_compiler
+from tvm_tile.device.device import Device
+from tvm_tile.files.store import Store
+
+
+def architecture_of(device: Device) -> str:
+    """What compilers call a device's instructions, such as ``"sm_90a"``; may be empty."""
+    target = dict(device.target)
+    return str(target.get("arch", target.get("mcpu", "")))
+
+
+def compiler_of(device: Device) -> str:
+    """Name and version of the compiler of a device's kernels; empty where the driver has it."""
+    return _compiler(device.kernel_language, architecture_of(device))
+
+
+def _compiler(language: str, arch: str) -> str:
+    if language == "opencl":
+        return ""
+    return compiler_for(arch) if language == "cuda" else hip_compiler()
+
+
+def machine_code(
+    source: str, language: str, arch: str, rounding: Rounding, store: Store | None
+) -> bytes:
+    """Machine code of a text.
+
+    Args:
+        source: the text of kernels, in CUDA or HIP.
+        language: ``"cuda"`` or ``"rocm"``.
+        arch: as of :func:`architecture_of`.
+        rounding: how its arithmetic is to be rounded.
+        store: what was compiled before; ``None`` for nothing.
+
+    Raises:
+        CompilerNotFoundError: no compiler for the device is installed.
+        BuildError: the text does not compile.
+    """
+    contract, exact_quotients = rounding.contract, rounding.exact_quotients
+    compiled = compile_cuda if language == "cuda" else partial(compile_hip, store=store)
+    parts = (_compiler(language, arch), arch, f"{contract} {exact_quotients}", source)
+    key = "\0".join(("machine code", *parts)).encode()
+    binary = None if store is None else store.get(key)
+    if binary is None:
+        binary = compiled(source, arch, contract=contract, exact_quotients=exact_quotients)
+        if store is not None:
+            store.put(key, binary)
+    return binary
