@@ -143,14 +143,17 @@ def compile(
     options = checked_options(options, named, _KEYWORDS)
     with one_compilation():
         record = with_options(resolve_device(device), options)
-        said, held = (inputs, example_inputs, params, weights), HeldMemory()
-        if isinstance(model, Mapping):
-            check_entries(model, *said)
-            asked = {name: Asked(one) for name, one in model.items()}
-        else:
-            asked = {WHOLE: Asked(model, *said)}
+        asked, held = _asked(model, inputs, example_inputs, params, weights), HeldMemory()
         models = _known_or_compiled(record, options, told_apart(progress), asked, held)
         return models[WHOLE] if WHOLE in models else CompiledEntries(models, held)
+
+
+def _asked(model: Any, *said: Any) -> dict[str, Asked]:
+    """The entries of a model by name, or the model itself with what is said of it."""
+    if not isinstance(model, Mapping):
+        return {WHOLE: Asked(model, *said)}
+    check_entries(model, *said)
+    return {name: Asked(one) for name, one in model.items()}
 
 
 def _known_or_compiled(
