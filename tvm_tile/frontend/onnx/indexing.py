@@ -61,6 +61,13 @@ def _extents(builder: relax.BlockBuilder, value: Value) -> list[Any] | None:
     return [e for part in known for e in part] if len(known) == len(parts) else None
 
 
+def in_one_row(node: Node) -> Node:
+    """Unique without an axis, of one row: TVM's gives its inverse the extents of the input."""
+    if "axis" in node.attrs or node.inputs[0].ty.ndim == 1:
+        return node
+    return replace(node, inputs=(node.emit(op.flatten(node.inputs[0])), *node.inputs[1:]))
+
+
 def convert_slice(node: Node) -> Value | None:
     """Slice at constant places: TVM's refuses ends before their starts, which give no elements."""
     shape = node.inputs[0].ty.shape

@@ -114,6 +114,8 @@ def convert_operator(node: Node, stock: Stock) -> Value:
         return windows.convert_lp_pool(node, stock(node))
     if node.op_type in ("Squeeze", "Unsqueeze"):
         return stock(indexing.settle_axes(node))
+    if node.op_type == "Unique":
+        return stock(indexing.in_one_row(node))
     if node.op_type == "MaxPool" and node.results > 1:
         return windows.convert_max_pool_with_indices(node, stock(replace(node, results=1)))
     convert = _CONVERTERS.get(node.op_type)
