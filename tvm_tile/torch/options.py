@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from tvm_tile.device import Device
@@ -12,12 +12,11 @@ from tvm_tile.device.detect import detect_device, resolve_device
 from tvm_tile.errors import OptionError, TileError
 from tvm_tile.errors.arguments import check_flag
 from tvm_tile.errors.closest import did_you_mean
-from tvm_tile.options import Options
+from tvm_tile.options import Options, checked_options
 
 LOG = logging.getLogger(__name__)
 
 _DEVICE, _FREEZE = "device", "freeze"
-_NAMES = (_DEVICE, _FREEZE, *(field.name for field in fields(Options)))
 
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -52,20 +51,13 @@ class BackendOptions:
             UnknownDeviceError: there is no such device.
         """
         named = dict(given or {})
-        unknown = sorted(str(name) for name in named if name not in _NAMES)
-        if unknown:
-            raise OptionError(
-                f"options of the backend tvm_tile are {', '.join(_NAMES)}",
-                f"{', '.join(unknown)}",
-                "leave it out, or correct its name",
-            )
         device, freeze = named.pop(_DEVICE, None), named.pop(_FREEZE, False)
         check_flag(_FREEZE, freeze)
         found = None if device is None else resolve_device(device)
         meant = dict(_of_mode(mode))
         if found is not None and found.is_emulated:
             meant.pop("topk", None)
-        return cls(found, Options(**{**meant, **named}), freeze)
+        return cls(found, checked_options(meant, named, (_DEVICE, _FREEZE)), freeze)
 
     def device_for(self, tensors_on: str) -> Device | None:
         """The device to compile for, where a graph's tensors are on torch devices of this type;

@@ -15,8 +15,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from tvm_tile.errors import DynamicShapeError, ModelError
-from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.open_inputs import require_names
 from tvm_tile.frontend.torch.program import shortened
 
 
@@ -130,13 +130,8 @@ def _settled(
 ) -> dict[Any, int]:
     """The value of each symbol that an input's extent is."""
     settled: dict[Any, int] = {}
+    require_names(sizes, list(tensors))
     for name, size in sizes.items():
-        if name not in tensors:
-            raise ModelError(
-                f"inputs= may name the model's inputs: {', '.join(tensors)}",
-                f"it names {name!r}",
-                did_you_mean(name, tensors, "correct the name"),
-            )
         declared = tensors[name].shape
         if len(declared) != len(size):
             raise _contradiction(name, declared, size)
