@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tvm_tile.files.store import MODEL_FOLDER
+
 _MANIFEST = "manifest.json"
 
 
@@ -86,7 +88,10 @@ def forged_code(model: bytes, random: Random) -> bytes:
 
 
 def damage_cache(folder: Path, random: Random) -> None:
-    """Damage one entry of a cache, or its place."""
+    """Damage one entry of a cache, or its place; in one of two there are no whole models, whose
+    parts are read then."""
+    if random.random() < 0.5:
+        shutil.rmtree(folder / MODEL_FOLDER)
     entries = sorted(path for path in folder.rglob("*") if path.is_file())
     path, other = random.choice(entries), random.choice(entries)
     kinds: tuple[Callable[[], Any], ...] = (

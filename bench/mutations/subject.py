@@ -25,7 +25,7 @@ def relax_model() -> Any:
 
 
 def compiled(cache: Path | bool) -> Any:
-    """The model, compiled; plans and machine code come from ``cache`` where they are there."""
+    """The model, compiled; all of it, or some, comes from ``cache`` where it is there."""
     import tvm_tile
     from tvm_tile.stages import opened_store
 

@@ -177,7 +177,9 @@ def test_a_damaged_entry_is_made_anew(
     compiled(product(WEIGHT))
     (entry,) = (path for path in (tmp_path / "cache" / "models").rglob("*") if path.is_file())
     whole = entry.read_bytes()
-    for damaged in (whole[:-1], b"", whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]):
+    changed = whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]
+    another = bytes(32) + whole[32:]
+    for damaged in (whole[:-1], b"", changed, another):
         entry.write_bytes(damaged)
         again = compiled(product(WEIGHT))
         assert not is_known(again)

@@ -15,7 +15,7 @@ import tvm_tile
 from tvm_tile import Open, Options
 from tvm_tile.cli import main
 from tvm_tile.report.compiled import KernelReport
-from tvm_tile.stages import opened_store
+from tvm_tile.stages import known_models, opened_store
 
 pytestmark = pytest.mark.bank(8)
 
@@ -111,6 +111,7 @@ def test_plans_are_kept_by_the_loss_that_they_are_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: "the code under test")
+    monkeypatch.setattr(known_models, "open_model_store", lambda _: None)
     for _ in range(2):
         for loss in (0, 1e6):
             kept = compiled_with(Options(cache=tmp_path, max_loss=loss))

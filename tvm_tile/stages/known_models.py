@@ -8,7 +8,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from tvm_tile.build import compiler_of
 from tvm_tile.device.device import Device
@@ -31,7 +33,8 @@ class KnownModels:
 
     That is each byte of the model and of its weights, what was said of its inputs, each number of
     the device's record, the options, the compiler of its kernels, the libraries that read it, and
-    the code of this package. An entry is the file that ``save()`` writes, whose sums are checked.
+    the code of this package. An entry is its key and the file that ``save()`` writes, whose sums
+    are checked.
     What is measured, or checked while it is compiled, is compiled each time.
 
     Attributes:
@@ -68,10 +71,12 @@ class KnownModels:
             return None
         try:
             with file:
-                return artifact.read_from(file, Path("an entry of the cache"))
+                if file.read(len(key)) == key:
+                    return artifact.read_from(file, Path("an entry of the cache"))
         except (TileError, OSError):  # damaged
-            self.store.forget(key)
-            return None
+            pass
+        self.store.forget(key)
+        return None
 
     def keep(self, key: bytes | None, asked: Mapping[str, Asked], model: SavedModel) -> None:
         """Keep a model, unless it would take half of the cache, or what it was compiled from has
@@ -81,7 +86,12 @@ class KnownModels:
         size = sum(len(constant.data) for constant in model.constants)
         if size <= self.store.most_bytes // 2 and self.key(asked) == key:
             with suppress(TileError):  # weights that are written to by another thread
-                self.store.write(key, lambda file: artifact.write_into(file, model))
+                self.store.write(key, partial(_fill, key, model))
+
+
+def _fill(key: bytes, model: SavedModel, file: BinaryIO) -> None:
+    file.write(key)
+    artifact.write_into(file, model)
 
 
 def _version(library: str) -> str:
