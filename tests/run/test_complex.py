@@ -7,7 +7,9 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 torch = pytest.importorskip("torch")
 
@@ -15,6 +17,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch_backend_runs import backend  # noqa: E402
 
 import tvm_tile  # noqa: E402
+from tvm_tile.errors import UnsupportedOperatorError  # noqa: E402
 from tvm_tile.torch import GraphReport  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
@@ -210,6 +213,33 @@ def test_a_small_llama_4() -> None:
     inputs = {"input_ids": tokens, "use_cache": False}
     compiled = tvm_tile.compile(model, "emulated", example_inputs=inputs, options=OPTIONS)
     assert_close(compiled(tokens), wanted)
+
+
+@pytest.mark.parametrize(("inverse", "onesided"), [(0, 1), (1, 0), (1, 1)])
+def test_long_transforms_of_onnx(inverse: int, onesided: int) -> None:
+    signal = drawn(2, 450, 1 + inverse).numpy()
+    axis = onnx.numpy_helper.from_array(np.array(1), "axis")
+    types = [helper.make_tensor_value_info(name, 1, None) for name in "xy"]
+    types[0].type.CopyFrom(helper.make_tensor_type_proto(1, signal.shape))
+    node = helper.make_node("DFT", ["x", "", "axis"], ["y"], inverse=inverse, onesided=onesided)
+    graph = helper.make_graph([node], "transform", types[:1], types[1:], [axis])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    z = signal[..., 0] + (1j * signal[..., 1] if inverse else 0)
+    transform = {(0, 1): np.fft.rfft, (1, 0): np.fft.ifft, (1, 1): np.fft.irfft}
+    wanted = transform[inverse, onesided](z, axis=1)
+    parts = [wanted] if wanted.dtype.kind == "f" else [wanted.real, wanted.imag]
+    found = tvm_tile.compile(model, "emulated", options=OPTIONS)(signal)
+    assert_close(found, torch.from_numpy(np.stack(parts, -1)))
+
+
+def test_complex_tensors_of_onnx_are_refused() -> None:
+    types = [helper.make_tensor_value_info(name, 14, [2, 3]) for name in ("z", "y")]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["z"], ["y"])], "z", *([t] for t in types)
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    with pytest.raises(UnsupportedOperatorError, match="complex tensors: 'z', 'y'"):
+        tvm_tile.compile(model, "emulated", options=OPTIONS)
 
 
 def assert_close(found: Any, wanted: Any) -> None:

@@ -3,11 +3,11 @@
 An operator without a converter is broken down by PyTorch's own decompositions, or by one of
 ``own_decompositions.py`` where PyTorch's differs from its kernel. A converter takes each argument
 of the operator's schema by name (``convert.py``) and raises ``Refusal`` for a form that it does not
-do; its result is checked against PyTorch's shape and element type. Random numbers are refused ahead of
-all (``refused.py``), complex ones become pairs of real ones (``pairs/``), and what is computed of
-weights alone PyTorch computes (``computed_weights.py``). Assignments to views and at indices are known by ``updates.py``;
-``writes.py`` decides which of them write in place. ``inner_tensors.py`` takes torchao's weights
-apart.
+do; its result is checked against PyTorch's shape and element type. Random numbers are refused ahead
+of all (``refused.py``), complex ones become pairs of real ones (``pairs/``), and what is computed
+of weights alone PyTorch computes (``computed_weights.py``). Assignments to views and at indices are
+known by ``updates.py``; ``writes.py`` decides which of them write in place. ``inner_tensors.py``
+takes torchao's weights apart.
 """
 
 from __future__ import annotations
