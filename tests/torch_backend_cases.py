@@ -203,8 +203,14 @@ def _structured() -> Iterator[Case]:
 def _partly_compiled() -> Iterator[Case]:
     yield Case("an inverse amid products", function(models.inverts), (call((4, 4)),), compiled=3)
     yield Case(
-        "complex numbers amid real ones", function(models.complex_inside), (ONE,), compiled=2
+        "complex numbers amid real ones",
+        function(models.complex_inside),
+        (ONE,),
+        is_whole=True,
     )
+    turned = (Call(lambda: (torch.complex(drawn(4, 5), drawn(4, 5, seed=1)).t().conj(), drawn(5))),)
+    yield Case("complex numbers in and out", function(models.complex_ends), turned, compiled=2)
+    yield Case("complex numbers without a rule", function(models.complex_unknown), (ONE,))
     yield Case("random numbers in their order", function(models.random_between), (ONE,))
     yield Case("views alone", function(models.only_views), (ONE,), compiled=0)
     yield Case("constants of no input", function(models.constants_only), (ONE,))

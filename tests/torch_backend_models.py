@@ -172,6 +172,16 @@ def complex_inside(x: Tensor) -> Tensor:
     return torch.fft.fft(torch.relu(x) + 1).abs() * 2
 
 
+def complex_ends(z: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    turned = torch.polar(torch.relu(x), x)[:, None] * z
+    return turned, turned.t(), turned.imag, z.real + turned.abs()
+
+
+def complex_unknown(x: Tensor) -> Tensor:
+    z = torch.complex(torch.relu(x), x * 2)
+    return (torch.acos(z) * z).abs() + 1
+
+
 def random_between(x: Tensor) -> tuple[Tensor, ...]:
     waits = torch.rand_like(torch.relu(x) + 1)
     return waits, torch.rand(4, 5) * x, torch.rand(3)

@@ -58,8 +58,6 @@ REFUSED_OF_THE_CORE = {
     "aten._adaptive_avg_pool2d_backward.default": "a gradient",
     "aten.avg_pool2d_backward.default": "a gradient",
     "aten.convolution_backward.default": "a gradient",
-    "aten._fft_c2r.default": "complex64",
-    "aten._fft_r2c.default": "complex64",
     "aten._local_scalar_dense.default": "only the data decide",
     "aten.nonzero.default": "only the data decide",
     "aten.native_dropout.default": "random numbers",

@@ -24,19 +24,20 @@ class Model(nn.Module):
         return self.function(x)
 
 
-def filtered(x: Tensor) -> Tensor:
-    return torch.fft.irfft(torch.fft.rfft(x) * 0.5)
+def inverted(x: Tensor) -> Tensor:
+    return torch.linalg.inv(torch.fft.rfft(x, dim=0)[:2, :2]).abs()
 
 
 def rotated(x: Tensor) -> Tensor:
-    turn = torch.polar(torch.ones_like(x), x)
-    return torch.view_as_real(torch.view_as_complex(torch.stack([x, x], -1)) * turn)
+    return torch.polar(torch.ones_like(x), x).acos().abs()
 
 
-def copied(x: Tensor) -> Tensor:
-    z = torch.zeros(4, 4, dtype=torch.complex64)
-    z.real.copy_(x)
-    return z.abs()
+def halves(x: Tensor) -> Tensor:
+    return torch.complex(x.half(), x.half()).abs()
+
+
+def transformed(x: Tensor) -> Tensor:
+    return torch.fft.fft(x, 4099).abs()
 
 
 def noisy(x: Tensor) -> Tensor:
@@ -48,7 +49,8 @@ def dropped(x: Tensor) -> Tensor:
 
 
 def branching(x: Tensor) -> Tensor:
-    return torch.cond(x.sum() > 0, lambda x: torch.fft.fft(x).abs(), lambda x: x + 1, (x,))
+    z = torch.fft.fft(x)
+    return torch.cond(x.sum() > 0, lambda z: z.abs(), lambda z: z.abs() + 1, (z,))
 
 
 def exponential(x: Tensor) -> Tensor:
@@ -60,12 +62,13 @@ def solved(x: Tensor) -> Tensor:
 
 
 CASES: dict[str, tuple[Any, str]] = {
-    "real transform": (filtered, "fft_rfft.default: element type torch.complex64"),
-    "polar": (rotated, "polar.default: element type torch.complex64"),
-    "complex copy": (copied, "zeros.default: element type torch.complex64"),
+    "complex inverse": (inverted, "linalg_inv.default: no rule for complex numbers"),
+    "complex arc cosine": (rotated, "acos.default: no rule for complex numbers"),
+    "complex halves": (halves, "complex.default: element type torch.complex32"),
+    "a long prime": (transformed, "fourier.default: a transform of 4099 points"),
     "random numbers": (noisy, "rand.default: random numbers"),
     "dropout": (dropped, "random numbers"),
-    "in a branch": (branching, "fft_fft.default: element type torch.complex64"),
+    "into a branch": (branching, "cond: complex numbers into a function"),
     "matrix exponential": (exponential, "matrix_exp.default: no converter"),
     "solve": (solved, "linalg_solve_ex.default: no converter"),
 }
@@ -80,5 +83,5 @@ def test_refusals_name_operator_and_line(name: str) -> None:
     with pytest.raises(UnsupportedOperatorError) as refused:
         import_model(program, inputs=None, example_inputs=None)
     assert operator in refused.value.current
-    lines = {"return self.function(x)", "fft_fft = torch._C._fft.fft_fft("}
+    lines = {"return self.function(x)", "cond = torch.ops.higher_order.cond("}
     assert any(f"from `{line}" in refused.value.current for line in lines)

@@ -18,6 +18,7 @@ from torch.export.exported_program import _override_composite_implicit_decomp
 
 from tvm_tile.errors import OptionError
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US, decompositions
+from tvm_tile.frontend.torch.frames import OF_FRAMES
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.torch.compiler import GraphCompiler, Tell
@@ -148,14 +149,16 @@ def backend_decompositions() -> Mapping[OpOverload, Any]:
 
 @contextmanager
 def _whole_operators() -> Iterator[None]:
-    """Have AOTAutograd leave whole what has a converter, such as ``linear``, within the context.
+    """Have AOTAutograd leave whole what has a converter, such as ``linear``, within the context,
+    and take our formulas for transforms of frames.
 
     Where no gradients are wanted, PyTorch would break it down all the same, as for training.
     """
     whole = (
         target for target in (*CONVERTERS, *BROKEN_DOWN_BY_US) if _is_preservable_cia_op(target)
     )
-    with _override_composite_implicit_decomp(dict.fromkeys(whole, _special_op_to_preserve_cia)):
+    kept = dict.fromkeys(whole, _special_op_to_preserve_cia)
+    with _override_composite_implicit_decomp({**kept, **OF_FRAMES}):
         yield
 
 

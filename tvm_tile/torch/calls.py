@@ -13,7 +13,7 @@ from tvm_tile.errors import TileError
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import eager
 from tvm_tile.torch.cut import Part
-from tvm_tile.torch.layout import is_row_major, memory_order
+from tvm_tile.torch.layout import is_row_major, memory_order, real_view
 from tvm_tile.torch.program import program_of
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,9 @@ class PartCall:
         self.model = model
         self._constants = constants
         self._orders = tuple(memory_order(node.meta["val"]) for node in part.inputs)
-        self._is_plain = not any(self._orders)
+        inputs, outputs = ([n.meta["val"] for n in nodes] for nodes in (part.inputs, part.outputs))
+        self._is_plain = not any(self._orders) and not any(t.is_complex() for t in inputs)
+        self._is_complex = tuple(t.is_complex() for t in outputs)
         self._layouts = tuple(_layout(node.meta["val"]) for node in part.outputs)
         self._eager: Callable[..., Sequence[torch.Tensor]] | None = None
 
@@ -51,14 +53,16 @@ class PartCall:
         given: Sequence[torch.Tensor] = tensors
         if not self._is_plain:
             pairs = zip(tensors, self._orders, strict=True)
-            given = [t if order is None else t.permute(order) for t, order in pairs]
+            given = [real_view(t if order is None else t.permute(order)) for t, order in pairs]
         try:
             results = self.model.call_torch(given)
         except TileError as error:
             LOG.warning("a compiled part failed, PyTorch runs it from now on: %s", error)
             self._eager = eager(self.part, self._constants).forward
             return self._eager(*tensors)
-        laid_out = zip(results, self._layouts, strict=True)
+        typed = zip(results, self._is_complex, strict=True)
+        values = [torch.view_as_complex(t) if is_complex else t for t, is_complex in typed]
+        laid_out = zip(values, self._layouts, strict=True)
         return [t if layout is None else _laid_out(t, *layout) for t, layout in laid_out]
 
 

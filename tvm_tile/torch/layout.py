@@ -2,7 +2,8 @@
 
 A compiled program takes and returns dense tensors in row-major order. A tensor that is dense in
 another order, such as ``channels_last``, is handed over as the row-major tensor that lies so in
-memory: nothing is copied, and what the other order costs is the program's to plan.
+memory: nothing is copied, and what the other order costs is the program's to plan. A complex tensor
+is handed over as the real one of which the last dimension holds the parts of each number.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ def lies_as_read(tensor: torch.Tensor) -> bool:
     is_dense = tensor.is_contiguous() or memory_order(tensor) is not None
     begins = tensor.storage_offset() * tensor.element_size() % ALIGNMENT == 0
     return is_dense and begins and not tensor.is_neg() and not tensor.is_conj()
+
+
+def real_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as real numbers, where it lies unless conjugates are yet to be written."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:

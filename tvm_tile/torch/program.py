@@ -19,10 +19,12 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from tvm_tile.torch.cut import Part
-from tvm_tile.torch.layout import inverse, memory_order
+from tvm_tile.torch.layout import inverse, memory_order, real_view
 
 _PERMUTE = torch.ops.aten.permute.default
 _ALIAS = torch.ops.aten.alias.default
+_AS_COMPLEX = torch.ops.aten.view_as_complex.default
+_AS_REAL = torch.ops.aten.view_as_real.default
 _STRIDED = torch.ops.aten.as_strided.default
 
 
@@ -30,7 +32,8 @@ def program_of(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> Exporte
     """The program that takes a part's inputs and returns its outputs, in their order.
 
     Its operators have the names of the part's nodes. Tensors that are dense in another order than
-    row-major are taken and returned in that order: see :mod:`tvm_tile.torch.layout`.
+    row-major are taken and returned in that order, and complex ones as real ones of one more
+    dimension: see :mod:`tvm_tile.torch.layout`.
 
     Args:
         part: the part of a graph that is made a program.
@@ -68,14 +71,23 @@ def _as_seen(graph: fx.Graph, given: fx.Node, node: fx.Node) -> fx.Node:
     """An input as the part's operators see it."""
     value = node.meta["val"]
     order = memory_order(value)
-    given.meta["val"] = value if order is None else value.permute(order)
+    stored = value if order is None else value.permute(order)
+    given.meta["val"] = real_view(stored)
+    if value.is_complex():
+        given = graph.call_function(_AS_COMPLEX, (given,))
+        given.meta["val"] = stored
     return given if order is None else _permuted(graph, given, inverse(order))
 
 
 def _as_stored(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """An output as it lies in memory."""
     order = memory_order(node.meta["val"])
-    return node if order is None else _permuted(graph, node, order)
+    stored = node if order is None else _permuted(graph, node, order)
+    if not stored.meta["val"].is_complex():
+        return stored
+    made = graph.call_function(_AS_REAL, (stored,))
+    made.meta["val"] = real_view(stored.meta["val"])
+    return made
 
 
 def _permuted(graph: fx.Graph, node: fx.Node, order: tuple[int, ...]) -> fx.Node:

@@ -14,6 +14,8 @@ from tvm_tile.frontend.torch.convert import results
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.operators import CONVERTERS
+from tvm_tile.frontend.torch.pairs.pair import real_type
+from tvm_tile.frontend.torch.pairs.pairing import has_rule
 
 _ATEN = torch.ops.aten
 # What it reads depends on where its operand's memory begins, which is known to PyTorch alone.
@@ -33,15 +35,17 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
         return "writes into its operands"
     if node.target is _STRIDED and not keeps_elements(node):
         return "depends on where its operand lies in memory"
-    if node.target not in CONVERTERS and node.target not in BROKEN_DOWN_BY_US:
-        is_random = torch.Tag.nondeterministic_seeded in node.target.tags
-        return "random numbers" if is_random else "no converter"
     try:
         tensors = [*results(node), *_operands(node)]
+        is_complex = any(tensor.is_complex() for tensor in tensors)
         for tensor in tensors:
-            dtype_name(tensor.dtype)
+            dtype_name(real_type(tensor.dtype) if tensor.is_complex() else tensor.dtype)
     except Refusal as refusal:
         return str(refusal)
+    is_known = has_rule(node.target) if is_complex else node.target in CONVERTERS
+    if not is_known and node.target not in BROKEN_DOWN_BY_US:
+        is_random = torch.Tag.nondeterministic_seeded in node.target.tags
+        return "random numbers" if is_random else "no converter"
     elsewhere = {str(tensor.device) for tensor in tensors if tensor.device != place}
     return f"on {', '.join(sorted(elsewhere))}, not {place}" if elsewhere else None
 

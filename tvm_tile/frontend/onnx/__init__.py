@@ -55,6 +55,7 @@ from tvm_tile.frontend.onnx.unrolling import unroll_loops
 from tvm_tile.frontend.prepare import prepared
 from tvm_tile.graph.user_names import Names, named
 
+_COMPLEX = frozenset({onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128})
 # The importer takes these two outside its table of converters.
 _HANDLED_APART = frozenset({"If", "Constant"})
 _LOOPS = frozenset({"Loop", "Scan"})
@@ -94,6 +95,7 @@ def import_onnx(
     """
     model = ValidModel.of(model).copy()
     require_few_nodes(model)
+    _require_real(model.graph)
     unwrap_optionals(model.graph)
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
@@ -148,6 +150,22 @@ def _simplify(model: onnx.ModelProto, unrolled: int, low_bit: bool) -> onnx.Mode
         simple = fold(simple, low_bit=low_bit)
     drop_identities(simple.graph)
     return simple
+
+
+def _require_real(graph: onnx.GraphProto) -> None:
+    """Refuse tensors of complex numbers, but for what nodes compute of others."""
+    tensors = [(one.name, one.type.tensor_type.elem_type) for one in (*graph.input, *graph.output)]
+    tensors += [(one.name, one.data_type) for one in graph.initializer]
+    for node in walk_nodes(graph):
+        values = (one.t for one in node.attribute if one.type == onnx.AttributeProto.TENSOR)
+        tensors += [(node.output[0], value.data_type) for value in values]
+    found = [repr(name) for name, dtype in tensors if dtype in _COMPLEX]
+    if found:
+        raise UnsupportedOperatorError(
+            "a model's tensors must be of real numbers: TVM has no complex ones",
+            f"complex tensors: {', '.join(found)}",
+            "export the parts of complex numbers as a last dimension of two, as DFT takes them",
+        )
 
 
 def _require_supported(model: onnx.ModelProto, known: Collection[str]) -> None:

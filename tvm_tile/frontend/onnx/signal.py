@@ -32,7 +32,8 @@ def convert_dft(node: Node) -> Value:
     order = [i for i in range(rank - 1) if i != axis] + [axis, rank - 1]
     lines = op.permute_dims(x, order) if order != list(range(rank)) else x
     x = node.emit(lines)
-    made = transformed(node.builder, x, count, inverse=inverse, onesided=onesided)
+    scale = 1 / count if inverse else 1.0
+    made = transformed(node.builder, x, count, inverse=inverse, onesided=onesided, scale=scale)
     back = np.argsort(order).tolist()
     return op.permute_dims(made, back) if order != list(range(rank)) else made
 

@@ -3,11 +3,11 @@
 An operator without a converter is broken down by PyTorch's own decompositions, or by one of
 ``own_decompositions.py`` where PyTorch's differs from its kernel. A converter takes each argument
 of the operator's schema by name (``convert.py``) and raises ``Refusal`` for a form that it does not
-do; its result is checked against PyTorch's shape and element type. Complex and random numbers are
-refused ahead of all (``refused.py``), and what is computed of weights alone PyTorch computes
-(``computed_weights.py``). Assignments to views and at indices are known by ``updates.py``;
-``writes.py`` decides which of them write in place. ``inner_tensors.py`` takes torchao's weights
-apart.
+do; its result is checked against PyTorch's shape and element type. Random numbers are refused ahead
+of all (``refused.py``), complex ones become pairs of real ones (``pairs/``), and what is computed
+of weights alone PyTorch computes (``computed_weights.py``). Assignments to views and at indices are
+known by ``updates.py``; ``writes.py`` decides which of them write in place. ``inner_tensors.py``
+takes torchao's weights apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import _prims_common
 from torch.export import ExportedProgram
 from torch.utils import _pytree
 
-from tvm_tile.errors import ModelError
+from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.computed_weights import with_computed_weights
@@ -32,6 +32,7 @@ from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
+from tvm_tile.frontend.torch.pairs.program import with_pairs
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
 from tvm_tile.frontend.torch.refused import require_known_numbers, require_known_operators
@@ -133,15 +134,18 @@ def _function(
     require_known_numbers(program)
     program = with_region_constants(concrete(program, inputs or {}))
     program = with_one_of_each(with_inner_tensors(program))
-    require_known_operators(program)
     names = NodeNames.of(program)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
+            program = with_pairs(program)
+            require_known_operators(program)
             broken_down = with_indices(decomposed(program))
             computed = with_computed_weights(program, broken_down)
             if computed is not program:
                 broken_down = with_indices(decomposed(computed))
+        except UnsupportedOperatorError:
+            raise
         except Exception as error:  # PyTorch's decompositions raise many kinds
             raise ModelError(
                 "PyTorch must be able to break the model's operators down",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,9 +17,10 @@ import torch
 from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource
 
+from tvm_tile.frontend.torch.broken_down import BrokenDown, empty_like, kind_of, tensors_of
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
 from tvm_tile.frontend.torch.exported import with_graph
 from tvm_tile.frontend.torch.node_names import sources
@@ -34,6 +34,8 @@ from tvm_tile.frontend.torch.own_decompositions import (
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
+# PyTorch writes their parts into views of the result, and cannot trace that.
+_MAKERS_OF_COMPLEX = frozenset({_ATEN.complex.default, _ATEN.polar.default})
 _PASS = "decomposed"  # as nodes say where they are from
 
 BROKEN_DOWN_BY_US = frozenset({ATTENTION, _ATEN.instance_norm.default})
@@ -54,11 +56,11 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     """
     result = _decomposed(program)
     if result is not program:
-        _tell_lines(result.graph_module, program.graph_module)
+        tell_lines(result.graph_module, program.graph_module)
     return result
 
 
-def _tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
+def tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
     """Let operators name the lines of the user's code that those before them are from.
 
     PyTorch gives some the line of its caller, which is ours.
@@ -70,17 +72,17 @@ def _tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
     for name, inner in module.named_children():
         before = getattr(source, name, None)
         if isinstance(inner, fx.GraphModule) and isinstance(before, fx.GraphModule):
-            _tell_lines(inner, before)
+            tell_lines(inner, before)
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     table = decompositions()
-    if not all(map(_is_plain, program.graph.nodes)):
+    if not all(map(is_plain, program.graph.nodes)):
         return _by_pytorch(program, table)
     first: dict[Any, fx.Node] = {}
     for node in program.graph.nodes:
         if _breaks_down(node, table):
-            first.setdefault(_kind(node), node)
+            first.setdefault(kind_of(node), node)
     if not first:
         return program
     values = (node.meta.get("val") for node in program.graph.nodes)
@@ -120,51 +122,14 @@ def decompositions() -> Table:
 @functools.cache  # PyTorch takes a fifth of a second to list its own
 def _decompositions() -> Table:
     known = {**decomposition_table, **torch.export.default_decompositions(), **OWN_DECOMPOSITIONS}
-    table = {operator: how for operator, how in known.items() if operator not in CONVERTERS}
+    kept = {*CONVERTERS, *_MAKERS_OF_COMPLEX}
+    table = {operator: how for operator, how in known.items() if operator not in kept}
     return table | dict(DECOMPOSITIONS) | decompositions_of_codes()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one operator becomes.
-
-    Attributes:
-        inputs: stand for the operator's tensors, in the order of its arguments.
-        body: in order, without the inputs.
-        outputs: of ``inputs`` and ``body``; one, or several of which users take their own.
-        is_tuple: whether users take items.
-    """
-
-    inputs: tuple[fx.Node, ...]
-    body: tuple[fx.Node, ...]
-    outputs: tuple[fx.Node, ...]
-    is_tuple: bool
-
-    def put(
-        self, graph: fx.Graph, tensors: Sequence[fx.Node], mode: Any, whole: fx.Node
-    ) -> fx.Node | tuple[fx.Node, ...]:
-        """Write it at the end of a graph whose tensors without data are of this mode.
-
-        Its results have the strides of the ``whole`` operator's, PyTorch's own: views behind them
-        count on these.
-        """
-        like, source = whole.meta["val"], [NodeSource(whole, _PASS)]
-        places = dict(zip(self.inputs, tensors, strict=True))
-        for node in self.body:
-            places[node] = graph.node_copy(node, places.__getitem__)
-            places[node].meta["from_node"] = source
-            with mode:
-                places[node].meta["val"] = map_aggregate(node.meta["val"], _like)
-        made = tuple(places[node] for node in self.outputs)
-        for node, value in zip(made, like if self.is_tuple else (like,), strict=True):
-            if node not in tensors:
-                node.meta["val"] = value
-        return made if self.is_tuple else made[0]
-
-
-def _is_plain(node: fx.Node) -> bool:
+def is_plain(node: fx.Node) -> bool:
     """Whether the node is a tensor of fixed sizes, made without side effects, or no tensor."""
-    if node.op == "output" or node.target is operator.getitem or _is_check(node):
+    if node.op == "output" or node.target is operator.getitem or is_check(node):
         return True
     if node.op == "call_function":
         target = node.target
@@ -179,14 +144,14 @@ def _is_plain(node: fx.Node) -> bool:
     return all(_is_fixed(value) for value in values)
 
 
-def _is_check(node: fx.Node) -> bool:
+def is_check(node: fx.Node) -> bool:
     """Whether it looks at the types and sizes of a tensor, which torch.export has settled."""
     return node.target is _ATEN._assert_tensor_metadata.default
 
 
 def _breaks_down(node: fx.Node, table: Table) -> bool:
     """Whether PyTorch makes other operators of this one, as far as can be seen from outside."""
-    if node.op != "call_function" or node.target is operator.getitem or _is_check(node):
+    if node.op != "call_function" or node.target is operator.getitem or is_check(node):
         return False
     if node.target in CONVERTERS:
         return node.target in DECOMPOSITIONS
@@ -199,29 +164,12 @@ def _is_fixed(value: Any) -> bool:
     )
 
 
-def _kind(node: fx.Node) -> Any:
-    """A key that is equal for nodes that become the same."""
-    arguments = map_arg((node.args, node.kwargs), lambda tensor: _signature(tensor.meta["val"]))
-    return node.target, repr(arguments)
-
-
-def _signature(value: torch.Tensor) -> tuple[Any, ...]:
-    return tuple(value.shape), value.stride(), value.dtype, value.device
-
-
-def _tensors(node: fx.Node) -> tuple[fx.Node, ...]:
-    """A node's tensors, in the order of its arguments, each as often as it is one."""
-    found: list[fx.Node] = []
-    map_arg((node.args, node.kwargs), found.append)
-    return tuple(found)
-
-
-def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | None:
+def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[BrokenDown] | None:
     """What each of some operators becomes, in a program that has nothing but them; None where
     PyTorch gives that program more inputs than their tensors, which are constants, or more
     outputs."""
     graph = fx.Graph()
-    tensors = [tensor for node in nodes for tensor in _tensors(node)]
+    tensors = [tensor for node in nodes for tensor in tensors_of(node)]
     inputs = [graph.placeholder(f"x{i}") for i in range(len(tensors))]
     ends: list[fx.Node] = []
     left = iter(inputs)
@@ -236,7 +184,7 @@ def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | N
         )
     graph.output(tuple(ends))
     with mode:  # new ones: of one tensor that two operators take, PyTorch would make one input
-        example = tuple(_like(tensor.meta["val"]) for tensor in tensors)
+        example = tuple(empty_like(tensor.meta["val"]) for tensor in tensors)
     program = torch.export.export(fx.GraphModule({}, graph), example).run_decompositions(table)
     signature = program.graph_signature
     if len(signature.input_specs) != len(inputs) or len(signature.output_specs) != len(ends):
@@ -246,22 +194,10 @@ def _parts(nodes: Sequence[fx.Node], table: Table, mode: Any) -> list[_Part] | N
     parts = []
     for node in nodes:
         count = _count(node)
-        own = tuple(islice(starts, len(_tensors(node))))
+        own = tuple(islice(starts, len(tensors_of(node))))
         made = tuple(islice(outputs, 1 if count is None else count))
-        parts.append(_Part(own, _body(program.graph, made), made, count is not None))
+        parts.append(BrokenDown.of(own, made))
     return parts
-
-
-def _body(graph: fx.Graph, outputs: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
-    """The operators of a graph that some outputs need, in order."""
-    needed: set[fx.Node] = set()
-    left = list(outputs)
-    while left:
-        node = left.pop()
-        if node not in needed:
-            needed.add(node)
-            left += node.all_input_nodes
-    return tuple(sorted(node for node in needed if node.op == "call_function"))
 
 
 def _count(node: fx.Node) -> int | None:
@@ -270,13 +206,8 @@ def _count(node: fx.Node) -> int | None:
     return len(value) if isinstance(value, tuple | list) else None
 
 
-def _like(value: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape, strides and type, with any data or none."""
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-
-
 def _replaced(
-    program: ExportedProgram, parts: Mapping[Any, _Part], table: Table, mode: Any
+    program: ExportedProgram, parts: Mapping[Any, BrokenDown], table: Table, mode: Any
 ) -> ExportedProgram:
     """The program with each operator that is broken down replaced by what its kind becomes.
 
@@ -286,8 +217,11 @@ def _replaced(
     places: dict[fx.Node, Any] = {}
     for node in program.graph.nodes:
         if _breaks_down(node, table):
-            tensors = [places[tensor] for tensor in _tensors(node)]
-            places[node] = parts[_kind(node)].put(graph, tensors, mode, node)
+            tensors = [places[tensor] for tensor in tensors_of(node)]
+            value, source = node.meta["val"], NodeSource(node, _PASS)
+            likes = (value,) if _count(node) is None else value
+            made = parts[kind_of(node)].put(graph, tensors, mode, likes, source)
+            places[node] = made[0] if _count(node) is None else made
         elif node.target is operator.getitem and isinstance(places[node.args[0]], tuple):
             places[node] = places[node.args[0]][node.args[1]]
         else:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._decomp import decompositions as theirs
 
+from tvm_tile.frontend.torch.frames import OF_FRAMES
+
 _ATEN = torch.ops.aten
 _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 _MEAN, _SUM = 1, 2  # PyTorch's numbers of reductions
@@ -121,6 +123,7 @@ _FOR_TRACING = {
 OWN_DECOMPOSITIONS: dict[Any, Any] = {
     ATTENTION: attention,
     _ATEN.instance_norm.default: instance_norm,
+    **OF_FRAMES,
     **_FOR_TRACING,
 }
 """Operator -> what it becomes, unless it has a converter."""

@@ -15,6 +15,7 @@ from tvm_tile.frontend.torch.computed_weights import computed_of_weights
 from tvm_tile.frontend.torch.convert import given_arguments, results
 from tvm_tile.frontend.torch.decompose import decompositions
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
+from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.weights import unsupported
 from tvm_tile.frontend.torch.writes import needed
@@ -43,14 +44,15 @@ class Refused:
         """Raise an error that names everything that was refused, if anything was."""
         if self.nodes:
             parts = (f"{why} ({_places(nodes)})" for why, nodes in self.nodes.items())
-            names = (node.name for nodes in self.nodes.values() for node in nodes)
+            refused = [node for nodes in self.nodes.values() for node in nodes]
+            names = (name for node in refused for name in (node.name, *sources(node)))
             raise unsupported("; ".join(parts), tuple(names))
 
 
 def require_known_numbers(program: ExportedProgram) -> None:
-    """Refuse complex and random numbers before any work is done for the other operators.
+    """Refuse random numbers before any work is done for the other operators.
 
-    PyTorch takes long to break large programs down, and fails at some complex operators.
+    PyTorch takes long to break large programs down.
 
     Args:
         program: as the user has it.
@@ -58,9 +60,14 @@ def require_known_numbers(program: ExportedProgram) -> None:
     Raises:
         UnsupportedOperatorError: it computes such numbers.
     """
-    if any(map(_is_strange, _operators(program))):
+    if any(map(_draws, _operators(program))):
         table = decompositions()  # all are named at once
-        _require_none_of(program, lambda node: _is_strange(node) or _is_unknown(node.target, table))
+        _require_none_of(
+            program,
+            lambda node: (
+                _draws(node) or (_is_unknown(node.target, table) and not _is_complex(node))
+            ),
+        )
 
 
 def require_known_operators(program: ExportedProgram) -> None:
@@ -98,10 +105,10 @@ def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
                     yield node
 
 
-def _is_strange(node: fx.Node) -> bool:
-    """Whether an operator makes complex numbers or draws random ones."""
+def _is_complex(node: fx.Node) -> bool:
+    """Whether an operator makes complex numbers, which are taken apart first."""
     value = node.meta.get("val")
-    return (isinstance(value, torch.Tensor) and value.is_complex()) or _draws(node)
+    return isinstance(value, torch.Tensor) and value.is_complex()
 
 
 def _draws(node: fx.Node) -> bool:

@@ -12,6 +12,7 @@ from tvm_tile.frontend.torch.operators import (
     creation,
     elementwise,
     embedding_bag,
+    fourier,
     functions,
     indexing,
     normalization,
@@ -41,5 +42,6 @@ CONVERTERS: Converters = joined(
     embedding_bag.CONVERTERS,
     scattering.CONVERTERS,
     sorting.CONVERTERS,
+    fourier.CONVERTERS,
     scans.CONVERTERS,
 )
