@@ -3,7 +3,8 @@
 #   make test    the tests; of banks of like cases a part, and `make test-whole` all
 #   make check   style, types, import contracts, circles, size budget
 #   make docs    the documentation, to be read from build/docs/index.html
-#   make wheel-check   build the sdist and the wheel, and use the wheel in an empty environment
+#   make wheel   build what pip installs, dist/tvm_tile-*.whl
+#   make wheel-check   build the sdist and the wheel, and use the wheel as a stranger does, where nothing else is
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,7 +16,7 @@ DEMO_DATA := nudenet==3.4.2 matplotlib
 TEST_DATA := rapidocr-onnxruntime==1.4.4 magika==1.0.3 silero-vad==6.2.3 timm==1.0.31
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-whole test-pure check wheel-check format docs clean
+.PHONY: demo test test-whole test-pure check wheel wheel-check format docs clean
 
 demo: .venv/.demo
 	$(BIN)/python demo/demo.py
@@ -39,6 +40,9 @@ check: .venv/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.circles
 	$(BIN)/python tools/size_budget.py
+
+wheel: .venv/.created
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 wheel-check: .venv/.dev
 	$(BIN)/python tools/wheel_check.py dist

@@ -31,6 +31,7 @@ extensions = [
 html_theme = "furo"
 html_show_copyright = False
 html_copy_source = False
+templates_path = ["templates"]
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 # index.html, which leads to that of docs/.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,23 +19,13 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_MODEL = """
-import onnx
-from onnx import TensorProto, helper
-x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
-y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
-graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "small", [x], [y])
-opsets = [helper.make_opsetid("", 18)]
-onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "small.onnx")
-"""
 _FILES = """
-from pathlib import Path
-import tvm_tile
-folder = Path(tvm_tile.__file__).parent
-assert folder.is_relative_to(Path.cwd()), folder
+import importlib.resources
+folder = importlib.resources.files("tvm_tile")
 for name in ("py.typed", "device/records/nvidia_h200.json", "build/hip_prelude.h"):
     assert (folder / name).is_file(), name
 """
+_INSTALL = re.compile(r"^pip install \"dist/(tvm_tile-.*)\"", re.MULTILINE)
 
 
 def main(folder: Path) -> None:
@@ -48,12 +39,8 @@ def main(folder: Path) -> None:
         _run(place, builder, *wheel_of, "-w", str(folder), str(sdist))
         (wheel,) = folder.glob(f"tvm_tile-{_version()}-*.whl")
         python = _installed(wheel, place / "empty")
-        script = python.with_name("tvm-tile")
         _run(place, python, "-c", _FILES)
-        _run(place, script, "--version")
-        _run(place, python, "-c", _MODEL)
-        _run(place, script, "compile", "small.onnx", "--device", "emulated")
-        _run(place, script, "run", "small.tvmtile")
+        _run(place, python, str(ROOT / "tools" / "first_minutes.py"))
         if importlib.util.find_spec("mypy") is not None:
             example = str(ROOT / "tests" / "typed_example.py")
             here = Path(sys.executable)
@@ -72,12 +59,18 @@ def _builder(folder: Path) -> Path:
 
 
 def _installed(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment with the wheel, and behind it what is installed here."""
+    """The Python of a new environment with the wheel, and behind it what is installed here.
+
+    The README's line for installing then finds all that it asks for, or fails: it may not download.
+    """
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    _run(folder, python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel))
+    install = (python, "-m", "pip", "install", "--quiet", "--no-index")
+    _run(folder, *install, "--no-deps", str(wheel))
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    (asked,) = _INSTALL.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    _run(wheel.parent, *install, asked)
     return python
 
 

@@ -47,7 +47,8 @@ case = suite.case(workload)
 print(f"{workload}: {case.flops / 1e9:.1f} GFLOP, {case.bytes / 1e6:.0f} MB at least\n")
 
 # 2. tvm_tile constructs. A tile is aligned to the GPU's transactions, warps and banks, and grown
-#    where growing saves most traffic; a model of the GPU, not the GPU, ranks what results.
+#    tvm_tile constructs. A tile is aligned to the GPU's transactions, warps and banks, and enlarged
+#    where that saves most traffic. A model of the GPU, not the GPU, ranks the results.
 
 start = time.perf_counter()
 uncached = tvm_tile.Options(cache=False)  # its time is to be that of a first compilation
@@ -97,8 +98,8 @@ assert spent.valid <= spent.trials
 print(f"  of {spent.seconds:.0f} s, {spent.search_s:.0f} went into searching,", end=" ")
 print(f"{spent.build_s:.0f} into compiling, {spent.measure_s:.0f} into timing\n")
 
-# 4. Look at its best program. A record is a trace: the steps of a schedule, and what the search
-#    drew at each of them. Where tvm_tile computes a tile, these are drawn at random at first.
+# 4. Look at its best program. A record is a trace: the steps of a schedule, and the numbers that
+#    the search drew for them, at first at random. tvm_tile computes these numbers.
 
 print("The best trace's decisions:")
 with records.open() as database:
@@ -133,9 +134,9 @@ for name, value in sorted(times_ms.items(), key=lambda item: item[1]):
 if not times_ms:
     print("  no times recorded: python -m bench run --suite ops --systems tvm_tile,metaschedule")
 
-# 6. Why. The search needs a compiled, timed kernel to learn anything, so its cost is trials times
-#    seconds; the model needs arithmetic. What the search may win back is what the model of the
-#    GPU does not know: it tries, where the model only predicts.
+# 6. Why. The search learns only from kernels that were compiled and timed, so it costs trials times
+#    seconds; the model costs arithmetic. In return, the search may find what the model of the GPU
+#    does not know.
 
 print(f"\nA kernel took {spent.seconds:.0f} s to find by search, and {ours_s:.1f} s to construct:")
 print(f"  {spent.trials} kernels compiled and timed, against 1 compiled and none timed.")

@@ -24,7 +24,7 @@ device = tvm_tile.find_device("nvidia/h200")
 ROWS, COLUMNS, DEPTH = 2048, 4096, 1024
 
 # 1. The product: a layer of a transformer, in half precision, with its sums in float32. TVM makes
-#    one function of it, activation included.
+#    one function of it and its activation.
 
 
 def layer() -> IRModule:
@@ -46,8 +46,9 @@ def layer() -> IRModule:
 fused = fuse(layer(), device).mod
 (func,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
 
-# 2. Its roles. A matrix unit multiplies rows by columns and sums over a depth; which axis of a
-#    loop nest is which follows from the operands that have it. No operator's name is asked for.
+# 2. Its roles. A matrix unit multiplies rows by columns and sums over a depth. Which axis of a loop
+#    nest plays which role follows from the operands that it indexes; the operator's name does not
+#    matter.
 
 
 def describe(product: Product) -> None:
@@ -70,14 +71,14 @@ product = find_product(reduction)
 assert product is not None
 print(f"{reduction.name}, {product.flops / 1e9:.1f} GFLOP:")
 describe(product)
-# Both operands have the depth contiguous: PyTorch's weights are stored by columns. Had they not,
-# the instructions could turn the operand while they read it, and nothing would be copied either.
+# The depth of both operands is contiguous: PyTorch stores weights by columns. If it were not, the
+# instructions could transpose the operand while they read it, without a copy.
 assert product.left.is_depth_major
 assert product.right.is_depth_major
 
 # 3. Its tiles. The hardware leaves few: an instruction has 64 rows and up to 256 columns, a chunk
 #    is 128 bytes deep, a copy fetches at most 256 elements along a dimension, and the ring of
-#    stages must fit shared memory. So all are tried, and the model of the device ranks them.
+#    stages must fit into shared memory. The model of the device ranks all of them.
 
 tiles = construct_warpgroup(product, device, 10**6)
 best, worst = tiles[0], tiles[-1]
@@ -138,7 +139,7 @@ print("A ring hides the way from memory, if it is long enough:")
 assert draw(2) > draw(4)
 print(f"Here it has {best.stages} stages of {best.depth} elements.\n")
 
-# 5. The kernel. It is TensorIR as ours always is, but written down in full, not scheduled: a
+# 5. The kernel. It is TensorIR as always, but written out in full instead of scheduled: a
 #    persistent kernel, whose blocks take tiles until none is left.
 
 choice, *_ = tvm_tile.schedule(func, device)
@@ -161,18 +162,19 @@ for role, instruction in (
     assert found is not None, instruction
     print(f"  {role + ':':27s}{found.group()[:66]}")
 
-# 6. The epilogue. What follows the sums stays TensorIR, an expression of a sum and its place: bias,
-#    activation and rounding are computed on the way from registers to memory. Nothing about gelu is
-#    written in the rule, so any other element-wise tail would do.
+# 6. The epilogue. What follows the sums is an expression of a sum and its place: bias, activation
+#    and rounding are computed on the way from registers to memory. The rule does not know gelu: any
+#    other element-wise operators would do.
 
 value, *_ = (line.strip() for line in choice.func.script().splitlines() if "T.erf" in line)
 print(
     f"\nWhat is stored of a sum, the first of four neighbours:\n  {value[:94]}\n  ...{value[-94:]}"
 )
 
-# 7. A convolution is a product, too: its rows are the places of all images, its depth the channels,
-#    and each element of the window is a step, at which the copies start elsewhere. Where they leave
-#    the image the copy engine writes zeros: padding is free, and no patch is ever laid out.
+# 7. A convolution is a product, too. Its rows are the output places of all images, its depth the
+#    channels, and each element of the window is a step that begins its copies elsewhere. Outside of
+#    the image the copy engine fills in zeros: padding is free, and no patches are laid out in
+#    memory.
 
 
 def convolution(images: int, size: int, channels: int, filters: int) -> Operator:
@@ -207,8 +209,8 @@ print(
     "  its boxes start at", ", ".join(str(i.offset) for i in implicit.left.indices), "of the image"
 )
 
-# 8. Channels first. So models come as a rule, and then the depth is not contiguous. They are turned
-#    once: one permutation at each end, none between.
+# 8. Channels first. Most models have that layout, in which the depth is not contiguous. It is
+#    changed once for the whole model: one permutation at each end, none between.
 
 torch.manual_seed(0)
 network = torch.nn.Sequential(
@@ -225,9 +227,9 @@ rules = [report.rule for report in model.report.kernels]
 assert len(rules) == 4
 assert rules.count("wgmma") == 2
 
-# 9. Run it, where there is a GPU of that kind. Others have no wgmma: there the products go to the
-#    rule for a warp's instructions, mma, and to the rule for CUDA cores on the oldest, as all of
-#    them do in float32.
+# 9. Run it, where there is a GPU of that kind. Others have no wgmma: products go to the rule for a
+#    warp's instructions, mma, and on the oldest GPUs to the rule for CUDA cores, as float32 does on
+#    all.
 
 if torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0):
     with torch.no_grad():

@@ -54,8 +54,8 @@ torch.manual_seed(0)
 block = Block().half().eval()
 tokens = torch.randn(BATCH, TOKENS, WIDTH).half()
 
-# 2. Without welding. TVM's own fusion joins what is element by element with a product, and stops at
-#    the next product or reduction. What it leaves is scheduled well, one by one, and every value
+# 2. Without welding. TVM's own fusion joins element-wise operators with a product, and stops at the
+#    next product or reduction. Each function that it leaves is scheduled well, but every value
 #    between two kernels is written to global memory and read back.
 
 
@@ -77,9 +77,9 @@ print("Kernels, as stock fusion leaves them:")
 show(apart)
 assert not apart.decisions
 
-# 3. With it. The pass FuseTiles asks one question of each group of functions that hand values to
-#    each other: does a rule write them as one kernel, and is that faster? Both sides are reckoned
-#    by the same model of the device that ranks tiles; nothing runs.
+# 3. With it. The pass FuseTiles asks of each group of functions that hand values to each other:
+#    does a rule write it as one kernel, and is that faster? The model of the device that ranks
+#    tiles predicts both times; nothing runs.
 
 model = tvm_tile.compile(block, DEVICE, example_inputs=(tokens,))
 print("Kernels, welded:")
@@ -89,7 +89,7 @@ show(model.report)
 #    over, and the times that were compared. `model.explain("joined")` prints the same, and
 #    `model.report.draw()` draws it (`tvm-tile explain --svg FILE` on the command line).
 #
-#    A view, such as a slice or a permutation, is no work at all: the kernel that takes it reads its
+#    A view, such as a slice or a permutation, costs nothing: the kernel that takes it reads its
 #    elements where they lie. Other values stay in registers.
 
 joined = [decision for decision in model.report.decisions if not decision.reason]
@@ -110,8 +110,8 @@ assert drawing.startswith("<svg")
 if len(sys.argv) > 1:
     Path(sys.argv[1], "groups.svg").write_text(drawing, encoding="utf-8")
 
-# 5. The bytes. A value inside a group would be written once and read once by every taker. Summed
-#    over the groups that is just what the kernels' traffic has become less by.
+# 5. The bytes. A value inside a group would have been written once, and read once by each function
+#    that takes it. Summed over the groups, that is by how much the kernels' traffic has shrunk.
 
 
 def traffic_of(report: Report) -> float:
@@ -124,9 +124,9 @@ print(
 )
 assert saved == traffic_of(apart) - traffic_of(model.report)
 
-# 6. How can a softmax stay inside? It needs the maximum of a row and the sum of its weights, and a
-#    row of scores is only there a tile at a time. So both run along: when the maximum grows, what
-#    has been added up so far was weighed by too much, and is scaled (Milakov and Gimelshein, 2018).
+# 6. How can a softmax stay inside? It needs the maximum of a row and the sum of its weights, but
+#    only a tile of a row's scores is there at a time. So both are running values: when the maximum
+#    grows, what was added up so far is scaled down to it (Milakov and Gimelshein, 2018).
 
 rng = np.random.default_rng(0)
 scores, values = rng.standard_normal((4, 96)) * 5, rng.standard_normal((96, 8))
@@ -145,8 +145,8 @@ assert np.allclose(sums / total, expected)
 
 # 7. The kernel. One thread of a block, the producer, only asks for copies of keys and values, into
 #    two rings of stages as in lesson 3. The consumers, warpgroups of 64 rows each, do what the loop
-#    above does, out of step by one tile: while tensor cores add up the values of one tile, other
-#    lanes turn the next tile's scores into weights.
+#    above does, shifted by one tile: while tensor cores add up the values of one tile, CUDA cores
+#    turn the next tile's scores into weights.
 #
 #        producer                 rings of stages              consumers
 #    copy(keys[t])    ──TMA────▶  keys    ──wgmma──▶  scores = query @ keys[t]           } both
@@ -154,8 +154,8 @@ assert np.allclose(sums / total, expected)
 #                                                     when scores are there: maximum, weights
 #                                                     when sums are there: scale them
 #
-#    Here is that loop in the kernel's text, in its order, a line of each step. The product with the
-#    values takes its left operand from registers (`rs`): scores and weights are never in memory.
+#    Here is that loop in the kernel's text, a line for each step. The product with the values takes
+#    its left operand from registers (`rs`): scores and weights are never in memory.
 
 STEPS = {
     "wgmma_f16_ss": "multiply the query by keys",
@@ -170,7 +170,8 @@ STEPS = {
 (name,) = (kernel.name for kernel in model.report.kernels if kernel.rule == "chain")
 (chain,) = (kernel for kernel in model.program.kernels if kernel.name.startswith(name))
 _, _, kernel_text = chain.source.rpartition("__global__")
-# The first tile is weighed ahead of the loop: its rounding is the last line before the loop.
+# The first tile's weights are computed ahead of the loop: their rounding is the last line before
+# it.
 _, loop, _ = kernel_text.split("_cvt_f16x2", 2)
 order = sorted((loop.find(found), found) for found in STEPS if found in loop)
 for place, found in order:
@@ -181,13 +182,12 @@ for place, found in order:
 assert [found for _, found in order] == list(STEPS)[: len(order)]
 assert len(order) == len(STEPS) - 1  # all but the rounding, at which the text was cut
 
-# 8. Four groups were left apart. The projection behind the attention adds up all heads of a token,
-#    and a block of the chain has one. Of the two layers behind it the second has 768 channels: the
-#    rule for chains keeps the sums of whole rows in registers, at most 256 of them. And both
-#    normalizations: a product computes the norm of its rows itself where it has few, as in a
-#    step of a language model, but here it has thousands, and each block of columns would do that
-#    again. There may be other ways to keep on chip what is between them; no rule of ours
-#    writes one.
+# 8. Four groups were left apart. The projection behind the attention sums over all heads of a
+#    token, and a block of the attention's kernel has one head. The second of the two layers behind
+#    it has 768 channels, and the rule for chains keeps the sums of whole rows in registers, of at
+#    most 256 channels. A product can compute the norms of its rows itself if it has few rows, as in
+#    a step of a language model; the two products behind norms have thousands here, and each block
+#    of columns would compute the norms again.
 
 assert {decision.reason for decision in left} == {"no rule writes them as one kernel"}
 norms = [decision for decision in left if "layer_norm" in decision.functions[0]]

@@ -28,8 +28,8 @@ HIDDEN, LAYERS, STEPS = 256, 3, 5
 #    would be launched, a grid of blocks. An rTask is a few of these blocks, which one vEU runs. A
 #    plan says which vEU runs which rTasks, in which step. Plans are data: let us make some.
 #
-#    A kernel of 16 blocks fills 16 of 132 multiprocessors, and a launch in a graph costs half a
-#    microsecond beside. Four branches of three kernels each, then one that joins them:
+#    A kernel of 16 blocks fills 16 of 132 multiprocessors, and its launch in a graph takes half a
+#    microsecond besides. Four branches of three kernels each, then one that joins them:
 
 
 def small(name: str, reads: tuple[int, ...], writes: int) -> ROperator:
@@ -56,8 +56,8 @@ for number, step in enumerate(plan.steps):
 assert len(plan.steps) == 4  # as many as the longest branch and the join
 assert plan.seconds < apart
 
-# 2. Where are they? Of each step, the first and the last vEU of each operator. Branches have vEUs
-#    of their own, so that they are at work at once.
+# 2. Where do they run? Of each step, the first and the last vEU of each operator. Branches have
+#    vEUs of their own, so that they run at the same time.
 
 
 def places(operators: tuple[ROperator, ...], plan: ExecutionPlan) -> None:
@@ -73,11 +73,11 @@ places(block, plan)
 first_step = [set(range(p.first_veu, p.first_veu + p.num_veus)) for p in plan.steps[0].placements]
 assert len(set.union(*first_step)) == sum(map(len, first_step))
 
-# 3. The kernels of real models are found, planned and written by `compile`. A cell of an LSTM at
-#    batch 1 is one kernel already (lesson 4 says how functions become one), of three microseconds;
-#    several layers over several steps in time are a graph of such kernels, in which cells on a
-#    diagonal do not depend on one another. And a block as of Inception: nine branches, then one
-#    tensor of all their channels.
+# 3. The kernels of real models. `compile` finds them, plans them and writes the persistent kernel.
+#    One model here is an LSTM at batch 1. Each of its cells is one kernel of three microseconds
+#    already (lesson 4 says how functions become one), and cells on a diagonal, of different layers
+#    and steps, do not depend on one another. The other is a block as of Inception: nine branches,
+#    then one tensor of all their channels.
 
 
 class Cell(nn.Module):
@@ -154,10 +154,10 @@ MODELS = {
     for name, (module, inputs) in CASES.items()
 }
 
-# 4. What became of them. Where the model of the device predicts less time for a persistent kernel,
-#    there is a plan, and with it the proof that all vEUs are resident at once: they wait for one
-#    another, so that they must be. `gantt` draws a plan, vEUs down and time across. All else stays
-#    launches of their own, and `explain("apart")` says why.
+# 4. What became of them. If a persistent kernel is predicted to take less time, there is a plan,
+#    and with it the proof that all vEUs are resident at once, without which they could not wait for
+#    one another. `gantt` draws a plan, vEUs down and time across. All other kernels stay launches
+#    of their own, and `explain("apart")` says why.
 
 for name, (launched, together) in MODELS.items():
     assert not launched.report.plans
@@ -175,9 +175,9 @@ for name, (launched, together) in MODELS.items():
         if len(sys.argv) > 1:
             Path(sys.argv[1], f"{name}_{number}.svg").write_text(drawing, encoding="utf-8")
 
-# 5. When does it stop paying? When a kernel fills the device by itself: nothing is left to put
-#    beside it, and inside the persistent kernel it has no more registers than its neighbours need.
-#    In section 1 that is a matter of numbers:
+# 5. When does it stop paying? When a kernel fills the device by itself: no other fits beside it,
+#    and a persistent kernel has one number of registers a thread for all of its operators. With the
+#    kernels of section 1, in numbers:
 
 gains = []
 for blocks in (16, 64, 256, 1024):

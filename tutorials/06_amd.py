@@ -17,10 +17,10 @@ import tvm_tile
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.tile.units.matrix_layout import layout_of
 
-# 1. Three chips. A compute unit of CDNA (Instinct) runs waves of 64 threads and multiplies float16,
-#    int8 and even float32 on its matrix cores (MFMA); RDNA (Radeon) runs waves of 32, and has
-#    matrix instructions (WMMA) for float16 and int8. All of this is data. A decision asks a record
-#    how many threads a wave has; none asks whose GPU it is.
+# 1. Three chips. A compute unit of CDNA (Instinct) runs waves of 64 threads, and multiplies
+#    float16, int8 and even float32 on its matrix cores (MFMA). RDNA (Radeon) runs waves of 32, and
+#    has matrix instructions (WMMA) for float16 and int8. Records hold these facts: code asks how
+#    many threads a wave has, never whose GPU it is.
 
 CHIPS = [tvm_tile.find_device(name) for name in ("amd/mi300x", "amd/rx7900xtx", "amd/rx9070xt")]
 for chip in CHIPS:
@@ -30,8 +30,8 @@ for chip in CHIPS:
     print(f"{chip.name}: waves of {chip.warp_size}, {chip.multi_processor_count} compute units,")
     print(f"  {halves[0].intrinsic} of {shapes}{', float32 too' if floats else ''}")
 
-# 2. One instruction, three layouts. To multiply 16x16x16 of float16, each of 64 lanes holds four
-#    numbers of an operand; of 32 lanes eight, or sixteen, each then held twice.
+# 2. One instruction, three layouts. To multiply 16x16x16 in float16, each of 64 lanes holds four
+#    numbers of an operand; each of 32 lanes holds eight, or sixteen of which each is held twice.
 
 for chip in CHIPS:
     found = (i for i in chip.matrix_instructions if (i.in_dtype, i.shape) == ("float16", (16,) * 3))
@@ -40,8 +40,8 @@ for chip in CHIPS:
     print(f"{chip.name}: {layout.held} numbers a lane, each held by {layout.copies}")
     assert layout.held * chip.warp_size == 16 * 16 * layout.copies
 
-# 3. A block of a network: convolutions with what follows them, a normalization, a product. It is
-#    compiled three times, on this machine, to models that can be saved.
+# 3. A block of a network: convolutions with what follows them, a normalization, a product. This
+#    machine compiles it three times, to models that can be saved.
 
 
 class Block(nn.Module):
@@ -68,10 +68,10 @@ models = {
     for chip in CHIPS
 }
 
-# 4. What differs, and why. The tiles: a wave of 64 wants other shapes than one of 32, and 304
-#    compute units other numbers of blocks than 64. The registers: RDNA gives them out by 24, and
-#    its compiler loads further ahead. `explain("kernels")` has it all, the machine code's own
-#    figures beside what was predicted.
+# 4. What differs, and why. A wave of 64 needs other tiles than one of 32, and 304 compute units
+#    another number of blocks than 64. RDNA allocates registers in units of 24, and its compiler
+#    loads further ahead. `explain("kernels")` shows the figures of the machine code beside those
+#    that were predicted.
 
 for chip in CHIPS:
     model = models[chip.name]
@@ -85,9 +85,9 @@ for chip in CHIPS:
     on_matrix_cores = [k for k in model.report.kernels if k.rule == "matrix_cores"]
     assert len(on_matrix_cores) == 2
 
-# 5. The kernels are HIP: TVM's CUDA text, behind a prelude of ours that says it in the compiler's
-#    terms. Its assembly has the matrix instructions, and what TVM's own code generator for ROCm
-#    leaves out: a wait for what was written to shared memory before each barrier.
+# 5. The kernels are HIP. TVM writes CUDA text, and a prelude of ours defines in HIP what that uses.
+#    The assembly has the matrix instructions and, ahead of each barrier, a wait for what was
+#    written to shared memory, which TVM's own code generator for ROCm leaves out.
 
 for chip in CHIPS:
     model = models[chip.name]
@@ -106,8 +106,9 @@ for chip in CHIPS:
             print(f"  {lines[wait]}")
         assert not any(re.match("ds_(write|store)", line) for line in lines[wait:barrier])
 
-# 6. A saved model holds the machine code (HSACO). Where ROCm is, `tvm_tile.load` runs it through
-#    `libamdhip64`, with no compiler and no ROCm build of TVM. Here a call says what is missing.
+# 6. A saved model holds the machine code (HSACO). With ROCm, `tvm_tile.load` runs it through
+#    `libamdhip64`; no compiler and no ROCm build of TVM is needed. Here a call says what is
+#    missing.
 
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "block.tvmtile"

@@ -45,7 +45,7 @@ program_file, weights_file = (Path(folder.name) / f"model.{kind}" for kind in ("
 program_file.write_text(PROGRAM)
 weights_file.write_bytes(tvm.runtime.save_param_dict(weights))
 
-# 2. One call. What a file holds is told by its content; JSON (`tvm.ir.save_json`) and archives in
+# 2. One call. The kind of file is known by its content; JSON (`tvm.ir.save_json`) and archives in
 #    the Model Library Format go the same way. `inputs` settles what the program leaves open (`?`).
 
 shape = {"image": (2, 3, 16, 16)}
@@ -65,18 +65,18 @@ text = tvm_tile.RelayText(PROGRAM)
 same = tvm_tile.compile(text, "emulated", params=weights, inputs=shape)
 np.testing.assert_array_equal(same(image), probabilities)
 
-# 3. What is refused. Parameters without a value are inputs; a value that the program's shapes
-#    contradict is an error, and so is a size. (Without one, a batch is 1, as the report says.)
+# 3. What is refused. Parameters without a value become inputs. A value or a size that contradicts
+#    the program's shapes is an error. (A batch without a size is 1, as the report says.)
 
 try:
     tvm_tile.compile(text, "emulated", params=weights, inputs={"image": (2, 1, 16, 16)})
 except tvm_tile.ModelError as error:
     print(error)
 
-# 4. What was different then. Relay's `round` went away from zero on halves, as C's does; today's
-#    Relax rounds them to even, as NumPy does. Its integers were divided as C's are, `take` clipped
-#    its indices, `resize` had other coefficients. A quantised model that is read with today's
-#    meaning of the same names is silently another model: it computes what it computed then.
+# 4. What was different then. Relay's `round` rounded halves away from zero, as C does; today's
+#    Relax rounds them to even, as NumPy does. Integers were divided as in C, `take` clipped its
+#    indices, `resize` had other coefficients. With today's meaning of the same names a quantised
+#    model would silently be another model. Here it computes what it computed then.
 
 ROUNDED = """\
 #[version = "0.0.5"]
@@ -92,7 +92,7 @@ then, quotients = rounded(halves, np.array([7, -7, 6, -6], "int32"))
 np.testing.assert_array_equal(then, [1, 2, 3, -3])  # np.round says 0, 2, 2, -2
 np.testing.assert_array_equal(quotients, [3, -3, 3, -3])  # -7 // 2 is -4 in Python
 
-# 5. For a pipeline of one's own there is plain Relax.
+# 5. For a pipeline of your own there is plain Relax.
 
 relax_module = from_relay(text, params=weights, inputs=shape)
 print(relax_module["main"])

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import tvm_tile
 
-# 1. A model as people write them. It has a running state, and something in its middle that no
-#    compiler of ours knows: the inverse of a matrix.
+# 1. A model as people write them. It has a running state and, in its middle, an operator that
+#    tvm_tile does not know: the inverse of a matrix.
 
 
 class Model(nn.Module):
@@ -37,16 +37,16 @@ model = Model()
 x = torch.randn(2, 5, 16)
 emulated = {"device": "emulated"}
 
-# 2. One line. PyTorch knows the backend by its name, with no import of ours. It hands over graphs
-#    of operators; these are cut into parts that are compiled, and PyTorch runs the rest.
+# 2. One line. PyTorch finds the backend by its name, without an import. It hands over graphs of
+#    operators; their known parts are compiled, and PyTorch runs the rest.
 
 fast = torch.compile(model, backend="tvm_tile", options=emulated)
 with torch.no_grad():
     torch.testing.assert_close(fast(x), model(x))
 assert model.calls == 2, "each call has counted, compiled or not"
 
-# 3. Ask what was compiled, what was not, and why. (This is where the import is for.) The attention
-#    is one of the operators of the first part; the inverse stays PyTorch's.
+# 3. Ask what was compiled, what was not, and why. (Only this needs the import.) The attention is
+#    one of the operators of the first part; the inverse stays PyTorch's.
 
 with torch.no_grad():
     explanation = tvm_tile.torch.explain(model, x, options=emulated)

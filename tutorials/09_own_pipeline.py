@@ -1,7 +1,7 @@
-"""Lesson 9: a Relax pipeline of one's own, with three passes of ours.
+"""Lesson 9: a Relax pipeline of your own, with three passes of ours.
 
 Run it with `python tutorials/09_own_pipeline.py`; the tests run it too. It builds for an H200 and
-needs no GPU. All that is ours stands between TVM's passes, and builds with `tvm.compile`.
+needs no GPU. Our passes stand between TVM's, and the result builds with `tvm.compile`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEVICE = tvm_tile.find_device("nvidia/h200")
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="llvm")
 
 # 1. A module in Relax: attention of one head of 64 channels, 256 queries and keys, in float16. The
-#    keys come as they are stored, and are transposed for the product.
+#    keys are transposed for the product.
 
 builder = relax.BlockBuilder()
 q, k, v = (relax.Var(name, relax.TensorType((1, 256, 64), "float16")) for name in "qkv")
@@ -35,7 +35,7 @@ with builder.function("main", [q, k, v]):
     builder.emit_func_output(result)
 attention = builder.get()
 
-# 2. TVM's own way from operators to fused loops. So many kernels come of it:
+# 2. TVM's own way from operators to fused loops. This is how many kernels it makes:
 
 
 def fused(first: list[Any], last: list[Any]) -> IRModule:
@@ -62,7 +62,7 @@ def kernels(mod: IRModule) -> list[str]:
 
 print("TVM's own:       ", *kernels(fused([], [])))
 
-# 3. The first pass works on operators. ReadTransposed has the product read the keys as they lie:
+# 3. The first pass works on operators. ReadTransposed makes the product read the keys as they lie:
 #
 #      before: keys = permute_dims(k); scores = matmul(q, keys)
 #      after:  scores[b, i, j] = sum(q[b, i, c] * k[b, j, c])
@@ -71,8 +71,9 @@ read = fused([ReadTransposed()], [])
 print("ReadTransposed:  ", *kernels(read))
 assert "transpose" not in kernels(read)
 
-# 4. The second works on loops. FuseTiles joins what TVM's fusion leaves apart, here a product, the
-#    rows' softmax and the next product, where the model of the device predicts less time:
+# 4. The second works on loops. FuseTiles joins functions that TVM's fusion leaves apart, where the
+#    model of the device predicts less time: here a product, the softmax of its rows and the next
+#    product:
 #
 #      before: scores = call_tir(f, (q, k)); w = call_tir(g, (scores,)); ... call_tir(h, (w, v))
 #      after:  call_tir(joined, (q, k, v))
@@ -81,7 +82,7 @@ joined = fused([ReadTransposed()], [FuseTiles(DEVICE)])
 print("FuseTiles:       ", *kernels(joined))
 assert len(kernels(joined)) == 1
 
-# 5. Up to here all is TVM's, and builds anywhere. On the CPU, next to NumPy:
+# 5. So far all functions are plain TensorIR, and build anywhere. On the CPU, next to NumPy:
 
 rng = np.random.default_rng(0)
 arrays = [rng.standard_normal((1, 256, 64)).astype("float16") for _ in range(3)]
@@ -93,10 +94,11 @@ expected = exponents / exponents.sum(-1, keepdims=True) @ v64
 print(f"largest difference from NumPy: {np.abs(found - expected).max():.1e}")
 assert np.allclose(found, expected, atol=2e-3)
 
-# 6. The third chooses tiles. ScheduleTiles stands where `dl.ApplyDefaultSchedule` stands in TVM's
-#    pipeline, and leaves what it predicts with each function. By default it schedules for CUDA
-#    cores, which TVM builds itself. With tensor_cores=True kernels may be of TVM's thread-level
-#    dialect, which only the TIR pipeline "tvm_tile" builds. Such is the one for all of that.
+# 6. The third chooses tiles. ScheduleTiles takes the place of `dl.ApplyDefaultSchedule` in TVM's
+#    pipeline, and leaves its predictions in the functions' attributes. By default it schedules for
+#    CUDA cores, and TVM builds the kernels. With tensor_cores=True it may write a kernel thread by
+#    thread (in TVM's dialect TIRx), which only the TIR pipeline "tvm_tile" builds. The one kernel
+#    here is written so.
 
 
 def own_pipeline(mod: IRModule) -> IRModule:
@@ -123,8 +125,8 @@ def texts(module: Any) -> list[str]:
 print(f"one kernel of {len(text.splitlines())} lines, with {text.count('wgmma')} x wgmma in them")
 assert "wgmma" in text
 
-# 7. All passes of ours at once. They are pipelines that TVM knows by name, without an import of
-#    ours, and build the kernels of `tvm_tile.compile`, byte by byte.
+# 7. All passes of ours at once. TVM knows them as pipelines by name, without an import, and they
+#    build the kernels of `tvm_tile.compile`, byte by byte.
 
 executable = tvm.compile(attention, TARGET, relax_pipeline="tvm_tile_full", tir_pipeline="tvm_tile")
 model = tvm_tile.compile(attention, DEVICE)

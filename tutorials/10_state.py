@@ -13,8 +13,8 @@ from transformers.integrations.executorch import TorchExportableModuleWithStatic
 
 import tvm_tile
 
-# 1. A decoder with a cache of fixed size, as transformers exports it: a module of tokens and their
-#    positions, which keeps keys and values of earlier tokens in buffers, and writes to them.
+# 1. A decoder with a cache of fixed size, as transformers exports it. The module takes tokens and
+#    their positions, and keeps keys and values of earlier tokens in buffers that it writes to.
 
 SLOTS = 16
 torch.manual_seed(0)
@@ -34,8 +34,8 @@ model.generation_config = GenerationConfig(
 )
 decoder = TorchExportableModuleWithStaticCache(model, **cache).eval()
 
-# 2. Compiled for a prompt of four tokens and for one token at a time: two entries, which have the
-#    weights and the state in common.
+# 2. Compiled for a prompt of four tokens and for one token at a time: two entries that share
+#    weights and state.
 
 
 def exported(length: int) -> torch.export.ExportedProgram:
@@ -50,15 +50,15 @@ weights = {id(constant): len(constant.data) for constant in step.program.constan
 print(f"{sum(weights.values()) / 1e3:.0f} kB of weights, one copy for both entries")
 assert weights.keys() == {id(constant) for constant in entries["prompt"].program.constants}
 
-# 3. What the model changes is its state. Keys and values are written in place: a step touches the
-#    row of its token, and no other. The count of tokens, which the attention reads before it is
-#    written, is copied at the end of each call.
+# 3. What the model changes is its state. Keys and values are written in place: a step touches only
+#    the row of its token. The count of tokens is read before it is written, so it is copied at the
+#    end of each call.
 
 print(step.explain())
 assert "state, written in place: key_cache_0, value_cache_0" in step.explain("all")
 assert set(step.state) == {"key_cache_0", "value_cache_0", "cumulative_length_0"}
 
-# 4. Read a prompt, decode greedily. PyTorch, with a cache of its own, must say the same.
+# 4. Read a prompt, decode greedily. PyTorch, with a cache of its own, must give the same tokens.
 
 tokens, positions = torch.tensor([[7, 3, 9, 4]]), torch.arange(4)
 with torch.no_grad():
@@ -70,7 +70,7 @@ with torch.no_grad():
             break
         tokens, positions = logits[:, -1].argmax(-1, keepdim=True), positions[-1:] + 1
 
-# 5. The state is yours. It can be looked at (its tensors speak DLPack), written to, and begun anew.
+# 5. The state is yours. Look at it (its tensors speak DLPack), write to it, or begin anew.
 
 keys = step.state["key_cache_0"].numpy()
 assert np.abs(keys).sum(axis=(0, 1, 3)).all(), "every slot is filled"
@@ -81,4 +81,4 @@ step.state["key_cache_0"] = keys
 assert torch.from_dlpack(step.state["key_cache_0"]).ne(0).all(-1).all()
 
 # 6. Saved. `step.save("step.tvmtile")` keeps the state that the model began with, and with
-#    `state=True` the one that it has now: a prompt that has been read once and for all, say.
+#    `state=True` its present one, such as that behind a prompt which need not be read again.

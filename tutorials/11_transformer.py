@@ -45,8 +45,8 @@ with torch.no_grad():
     torch.testing.assert_close(changed, model(tokens).last_hidden_state, rtol=1e-4, atol=1e-5)
 assert not torch.allclose(changed, hidden)
 
-# 3. Who only infers can say so: then weights are compiled in, and what can be done with them once
-#    is done once. Queries, keys and values become one product.
+# 3. If you only infer, say so: weights are then compiled in, and what can be computed of them is
+#    computed once. Queries, keys and values become one product.
 
 torch._dynamo.reset()
 options = {"device": "emulated", "freeze": True}
@@ -54,9 +54,9 @@ frozen = torch.compile(model, backend="tvm_tile", options=options)
 with torch.no_grad():
     torch.testing.assert_close(frozen(tokens).last_hidden_state, changed, rtol=1e-4, atol=1e-5)
 
-# 4. PyTorch counts writes to a tensor. A call compares the counts; where one has changed, weights
-#    are read at each call from then on. (What is written through `.data`, as above, is not counted:
-#    the word that was given has to cover that.)
+# 4. PyTorch counts writes to a tensor. A call compares the counts; if one has changed, weights are
+#    read at each call from then on. (Writes through `.data`, as above, are not counted: `freeze`
+#    promises that there are none.)
 
 with torch.no_grad():
     model.encoder.layer[0].attention.self.value.weight.mul_(0.1)
@@ -64,7 +64,7 @@ with torch.no_grad():
     torch.testing.assert_close(again, model(tokens).last_hidden_state, rtol=1e-4, atol=1e-5)
 assert not torch.allclose(again, changed)
 
-# 5. What was compiled, what PyTorch runs, and why: of a graph, or of each kernel of it.
+# 5. What was compiled, what PyTorch runs, and why: for a graph, or for each kernel of it.
 
 with torch.no_grad():
     report = tvm_tile.torch.explain(model, tokens, options={"device": "emulated"})

@@ -24,8 +24,8 @@ from tvm_tile.plan.waits import waits
 from tvm_tile.report.screen.gantt import gantt
 
 # 1. A decoder as PyTorch's users write one. Its cache is two buffers a layer, with a slot for every
-#    token of a text; a call writes the slots of its tokens, and sees those up to each of them. What
-#    other slots hold does not matter: nothing has to be cleared before the next text.
+#    token of a text. A call writes the slots of its tokens, and each token sees the slots up to its
+#    own. What other slots hold does not matter: nothing has to be cleared before the next text.
 
 SLOTS = 32
 
@@ -75,7 +75,7 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(hidden), self.tokens.weight)
 
 
-# 2. Something to say. It learns three sentences by heart, each with a token behind it at which to
+# 2. Something to say. It learns three sentences by heart, each with a token at its end that means
 #    stop.
 
 STOP, PROMPT = 0, 6  # a character that ends a text; characters of a prompt
@@ -96,8 +96,8 @@ for _ in range(60):
     optimizer.zero_grad()
 model.eval().requires_grad_(False)
 
-# 3. Compiled for a prompt of six tokens and for one token at a time: two entries that have the
-#    weights and the cache in common.
+# 3. Compiled for a prompt of six tokens and for one token at a time: two entries that share weights
+#    and cache.
 
 
 def exported(decoder: nn.Module, length: int) -> torch.export.ExportedProgram:
@@ -114,8 +114,8 @@ assert told.endswith("state, written in place: layer.keys, layer.values")
 assert not decoder["step"].report.fallbacks
 
 # 4. The loop is yours. A model returns its next token, which goes into the next step as it is: on a
-#    GPU it stays there, and the host reads of it whether to stop. PyTorch's own loop is the same
-#    function of the module itself, which has a cache of its own.
+#    GPU it stays there, and the host reads it only to know whether to stop. For PyTorch the same
+#    function is called with the module itself, which has a cache of its own.
 
 Call = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -137,12 +137,12 @@ for text in TEXTS:
     assert said == text
 
 # 5. A wider layer, in half precision, for a GPU that need not be here. Three of its kernels do
-#    little but read weights, one behind the other. As one persistent kernel they are launched once,
-#    and its vEUs (lesson 5 has the words) ask the second-level cache for the weights of a step
-#    before they wait for what the step before computes. The H200's record has no measurement of
-#    that, so that such kernels stay apart. Records are data: here is one that says that it pays,
-#    and how many bytes a step asks for. Its numbers are assumed, none is measured; `python -m
-#    bench.decode_chain` measures on the GPU that is present.
+#    little but read weights, one after the other. As one persistent kernel they are launched once,
+#    and its vEUs (lesson 5 explains the words) prefetch a step's weights into the second-level
+#    cache before they wait for the results of the step before. Whether that pays was not measured
+#    on the H200, so its record keeps such kernels apart. Records are data: this one says that it
+#    pays, and how many bytes a step prefetches. Its numbers are assumed;
+#    `python -m bench.decode_chain` measures them on a GPU that is present.
 
 H200 = tvm_tile.find_device("nvidia/h200")
 STREAM = StreamTimes("assumed", share=0.9, step_cycles=4000.0, ahead_bytes=6 << 20)
@@ -159,7 +159,7 @@ told = step.explain("all")
 print()
 print(told[told.index("co-scheduled:") :])
 
-# 6. A step is one CUDA graph. What stays outside of it touches memory that differs from call to
+# 6. A step is one CUDA graph. Outside of it is only what touches memory that differs from call to
 #    call: copies of the token's values and of its position, and the kernel that stores the result,
 #    here the persistent one. The cache stays where it is, and is written in place.
 
@@ -168,9 +168,9 @@ assert launches is not None
 assert launches.graphs == 1
 assert "state, written in place: keys, values" in told
 
-# 7. The plan, step by step, and how many bytes are asked for ahead of each. `gantt` draws it, vEUs
-#    down and time across, as if each had its share of the memory's rate; the plan's own time is
-#    that of `plan/stream.py`, where weights come as one stream.
+# 7. The plan, step by step, and the bytes prefetched ahead of each. `gantt` draws it, vEUs down and
+#    time across, as if each vEU had its share of the memory's rate. The plan's own time is that of
+#    `plan/stream.py`, which counts all weights as one stream.
 
 (kernel,) = step.report.plans
 plan, operators = kernel.plan, kernel.operators
@@ -190,8 +190,8 @@ assert drawing.startswith("<svg")
 if len(sys.argv) > 1:
     Path(sys.argv[1], "step.svg").write_text(drawing, encoding="utf-8")
 
-# 8. The queue of a vEU is data, too: what it asks for, then waits for, then runs. Here are those of
-#    one that is busy from the first step on, and of one that has nothing to run in it.
+# 8. The queue of a vEU is data, too: what it prefetches, then waits for, then runs. Here are the
+#    queues of a vEU that is busy from the first step on, and of one that has nothing to run in it.
 
 queues = entries(operators, plan, waits(operators, plan))
 late = next(veu for veu, queue in enumerate(plan.queues()) if queue[0].step)

@@ -1,9 +1,8 @@
 """Lesson 13: from a Python loop to one kernel, and what that kernel follows.
 
 Run it with `python tutorials/13_loops.py`; the tests run it too. It needs no GPU: it compiles for
-an H200, and runs on the emulated device, which keeps loops on the host. Loops inside kernels were
-not run on a GPU yet; all times but those of compiling are predictions. With a folder as its
-argument it writes its drawings there.
+an H200, and runs on the emulated device, which keeps loops on the host. All times but those of
+compiling are predictions. With a folder as its argument it writes its drawings there.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ from tvm_tile.report.screen.flow_text import listing, names_of, outline
 
 HIDDEN = 64
 
-# 1. A loop of Python's, around the cell that architecture search found. (It is of Zoph and Le,
-#    2017.) What traces it sees the iterations, not the loop: each step has its kernels, and is
-#    compiled.
+# 1. A loop of Python's. It goes around a cell that architecture search found (Zoph and Le, 2017).
+#    Tracing sees the iterations, not the loop: each step has its own kernels, and is compiled.
 
 
 class NASRNN(nn.Module):
@@ -85,8 +83,8 @@ unrolled = [compiled(network, (torch.randn(steps, 1, HIDDEN),)) for steps in (4,
 few, many = (sum(kernel.calls for kernel in model.report.kernels) for model in unrolled)
 assert many > 2 * few
 
-# 2. The same with PyTorch's `scan`: what carries on is its first argument. The loop stays one; its
-#    body is compiled once, however often it runs.
+# 2. The same with PyTorch's `scan`: its function returns the next state first. The loop stays one;
+#    its body is compiled once, however often it runs.
 
 STEPS = 200
 
@@ -114,10 +112,10 @@ print(f"\nA scan of {STEPS} steps on the emulated device:")
 found = compiled(Scanned(network), (x,), "emulated")(x)
 torch.testing.assert_close(torch.as_tensor(found), network(x), rtol=1e-4, atol=1e-4)
 
-# 3. Where does it run? "host", the default: the host counts, and launches the kernels of each
-#    iteration. "kernel": one persistent kernel (lesson 5) goes round by itself. "auto": that one
-#    where the model predicts less time. What cannot be a kernel stays on the host, and `explain()`
-#    says why: the emulated device has no persistent kernels at all.
+# 3. Where does it run? With "host", the default, the host counts, and launches the kernels of each
+#    iteration. With "kernel" one persistent kernel (lesson 5) holds the loop. "auto" is that kernel
+#    where it is predicted to take less time. A loop that cannot be a kernel stays on the host, and
+#    `explain()` says why: the emulated device has no persistent kernels at all.
 
 models = {}
 controls: tuple[Control, ...] = ("host", "kernel", "auto")
@@ -135,8 +133,8 @@ notes = compiled(Scanned(network), (x,), "emulated", control="kernel").report.no
 print(why)
 assert why == "loops stay on the host: emulated runs no persistent kernels"
 
-# 4. The program that all vEUs follow. An iteration reads its states in one memory and writes them
-#    to another, the next one goes the other way, so that nothing is copied: a turn is two
+# 4. The program that all vEUs follow. Each state has two buffers. An iteration reads one and writes
+#    the other, and the next iteration does the opposite, so that nothing is copied: a turn is two
 #    iterations. Where an rOperator is there twice, #1 and #2 tell which one.
 
 
@@ -150,13 +148,13 @@ program = program_of(kernel)
 print(f"\n{outline(kernel.operators, program)}")
 assert f"{STEPS // 2} turns:" in outline(kernel.operators, program)
 
-# 5. What one vEU does of it: its rTasks, with jumps. Each rOperator has a counter, to which each of
-#    its rTasks adds one, and which is never reset. Who depends on it waits until it is as high as
-#    it is after so many executions: "last time" are those before this turn. So no barrier ends an
-#    iteration, and who is done goes on. What lies before the loop is waited for once, ahead of it.
-#    `->` is where a vEU goes on; behind `|`, where it does when no turn is left, a decision does
-#    not hold, or a call has ended. `draw_veu` draws it: boxes, arrows back and over. Saved models
-#    keep all of this.
+# 5. What one vEU does of it: its rTasks, with jumps. Each rOperator has a counter that is never
+#    reset, and to which each of its rTasks adds one. An rTask that depends on an rOperator waits
+#    until this counter shows that all rTasks of the execution that it needs have ended; "last time"
+#    is an execution before this turn. So no barrier ends an iteration, and a vEU that is done goes
+#    on. What lies before the loop is waited for once, ahead of it. `->` is where a vEU goes on;
+#    behind `|`, where it does when no turn is left, a decision does not hold, or a call has ended.
+#    `draw_veu` draws it: boxes, and arrows back and ahead. Saved models keep all of this.
 
 
 def show(name: str, report: PersistentReport) -> str:
@@ -175,8 +173,8 @@ assert "the next iteration" in lines
 assert "last time" in lines
 
 # 6. A loop that data end: a decoder that takes the likeliest word until one is the last. The host
-#    would read back each time whether to go on. In the kernel every vEU reads the condition by
-#    itself, as a decision: all read the same, and go the same way.
+#    would have to read back whether to go on, each time. In the kernel every vEU reads the
+#    condition itself, as a decision: all read the same, and go the same way.
 
 WORDS, END, LONGEST = 32, 0, 20
 
@@ -235,9 +233,9 @@ assert f"{LONGEST} times at most" in outline(kernel.operators, program_of(kernel
 
 # 7. That loop ends by its count in any case. A condition that never ends would keep the GPU for
 #    good: halves of an infinite row are infinite. So each vEU counts the iterations of such a loop,
-#    and goes home beyond `most_iterations`, 4,000,000 if you do not say. All do so at the same
-#    place of the program, the call is a `BoundError`, and the next call runs as if nothing had
-#    been. Programs are data: here one is followed whose decisions always hold.
+#    and leaves it after `most_iterations`, 4,000,000 by default. All leave it at the same place of
+#    the program, the call raises a `BoundError`, and the next call runs as usual. Programs are
+#    data: here one is followed whose decisions always hold.
 
 
 class Halved(nn.Module):
@@ -260,9 +258,9 @@ print(f"\ndecisions that always hold, asked: {ran['decision 0'] + ran['decision 
 assert ran["decision 0"] + ran["decision 1"] == 31
 
 # 8. Recursion, which PyTorch has no word for: a Relax function that calls itself, not at its end.
-#    A call's values lie in a frame of its own, and each vEU keeps on a stack where it goes on
-#    behind the calls that it is within. There are `most_depth` frames, 256 if you do not say; one
-#    call more within these is a `BoundError`.
+#    The values of a call lie in a frame of its own, and each vEU keeps a stack of the places where
+#    it goes on when calls end. There are `most_depth` frames, 256 by default; deeper recursion is a
+#    `BoundError`.
 
 
 NUMBER, VECTOR = R.Tensor((), "int64"), R.Tensor((1, HIDDEN), "float32")

@@ -20,8 +20,8 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile import Open, Options
 
-# 1. A block as PyTorch's users write one: attention among the tokens up to each, a feed-forward
-#    network, and norms. Its input is (1, tokens, width), of however many tokens a call has.
+# 1. A block as PyTorch's users write one: causal attention, a feed-forward network, and norms. Its
+#    input is (1, tokens, width), with as many tokens as a call has.
 
 
 class Block(nn.Module):
@@ -42,8 +42,9 @@ class Block(nn.Module):
         return hidden + self.down(functional.gelu(self.up(self.behind(hidden))))
 
 
-# 2. Compiled once for all lengths. They begin at 2: of one token a model often has other operators.
-#    Each call has the length of its input, and compiles nothing. A length out of range is refused.
+# 2. Compiled once for all lengths. They begin at 2, since a model of one token often has other
+#    operators. Each call has the length of its input, and compiles nothing. A length out of range
+#    is refused.
 
 
 def compiled(
@@ -81,11 +82,11 @@ try:
 except tvm_tile.InputError as error:
     print(f"\n{error}\n")
 
-# 3. No tile is the best at all lengths: a product of few rows is best shared out along its depth,
-#    one of many in large blocks. So each kernel is asked for its best tile at a few lengths, and
-#    keeps the fewest that are nearly the best at all of these; the host takes one by the length of
-#    the call. `explain("kernels")` says which, up to which length, and what is lost beside the
-#    best.
+# 3. No tile is the best at all lengths: a product of few rows is best divided along its depth, one
+#    of many into large blocks. So each kernel is asked for its best tile at a few lengths, and
+#    keeps the fewest tiles that are nearly the best at all of these; the host chooses by the length
+#    of the call. `explain("kernels")` says which tile serves up to which length, and what is lost
+#    beside the best.
 
 
 def table(model: tvm_tile.CompiledModel) -> str:
@@ -99,9 +100,9 @@ covers = [kernel.cover for kernel in model.report.kernels if kernel.cover is not
 assert any(len(cover.ends) > 1 for cover in covers)
 assert all(cover.worst.loss <= 0.02 for cover in covers)
 
-# 4. How much may be lost is yours to say: `max_loss`, a twentieth if you do not. A block of a usual
-#    width in half precision, lengths up to 4,096, for an H100 that need not be here: where more may
-#    be lost, there are fewer kernels. With 0 each length of the grid has its best tile.
+# 4. How much may be lost is yours to say, by `max_loss`: a fiftieth by default. Here is a block of
+#    a usual width in half precision, lengths up to 4,096, for an H100 that need not be here: where
+#    more may be lost, there are fewer kernels. With 0 each length of the grid has its best tile.
 
 WIDTH, HEADS, MOST = 1024, 16, 4096
 large = Block(WIDTH, HEADS).half()
@@ -130,10 +131,10 @@ if len(sys.argv) > 1:
     Path(sys.argv[1], "lengths.svg").write_text(drawing, encoding="utf-8")
 
 # 6. What else can be done with calls of many lengths? Compile for each that comes: the best tiles,
-#    and seconds before the first answer of each length. Or compile for powers of two, and pad each
-#    input to the next one (causal attention needs no mask for that): few compilations, and up to
-#    twice the tokens. `time_at` predicts all three from one report: what the best tiles take is
-#    known at the lengths that were asked about, and a length counts as the next of these.
+#    but seconds before the first answer of each length. Or compile for powers of two, and pad each
+#    input to the next one (causal attention needs no mask for that): few compilations, but up to
+#    twice the tokens. `time_at` predicts all three from one report: the times of the best tiles are
+#    known at the lengths that were asked about, and any other length counts as the next of these.
 
 
 def padded(length: int) -> int:

@@ -24,9 +24,9 @@ KEEP, FOLD = Options(cache=False, low_bit=True), Options(cache=False)
 GROUP = 128
 device = tvm_tile.find_device("nvidia/h100")
 
-# 1. A layer of a language model, `x @ weight.T`. At a step of one token each weight is read once,
-#    multiplied once, and not needed again: the step lasts as long as reading takes. So codes of 4
-#    bits with a scale in common for 128 of them are to be read in place of numbers of 16.
+# 1. A layer of a language model, `x @ weight.T`. A step of one token reads each weight once, and
+#    multiplies it once: the step takes as long as reading does. So codes of 4 bits, with a scale
+#    for each 128 of them, are to be read in place of numbers of 16 bits.
 
 
 def layer(width: int, dtype: torch.dtype) -> nn.Linear:
@@ -50,8 +50,8 @@ for name, module in ("float16", large), ("int4", large_codes):
     size = sum(tensor.nbytes for tensor in module.state_dict().values())
     print(f"  {name:8} {size / 1e6:6.2f} MB  {size / device.read_bandwidth * 1e6:5.2f} us")
 
-# 2. What is lost by it: a group's scale is its largest magnitude divided by 7, so that no weight is
-#    off by more than half of that. This is a property of codes, not of the compiler.
+# 2. What is lost by it? A group's scale is its largest magnitude divided by 7, so that no weight is
+#    off by more than half a scale. That is a property of codes, not of the compiler.
 
 WIDTH_HERE = 512
 small = layer(WIDTH_HERE, torch.float32)
@@ -64,8 +64,8 @@ print(f"\nRounded to nearest: codes {tuple(matrix.packed.shape)} {matrix.packed.
 print(f"  scales {tuple(matrix.scales.shape)}, {float(lost):.1%} of the weights' norm is lost")
 
 # 3. The layer stays a module of PyTorch's: shifts, a subtraction, a product with scales, and a
-#    linear layer. A compiler that folds what is computed of constants has float numbers again;
-#    with `low_bit` ours keeps codes, and decodes them on the device, to the same bits.
+#    linear layer. A compiler that folds constants has float numbers again; with `low_bit` ours
+#    keeps codes, and decodes them on the device, to the same bits.
 
 x = torch.randn(3, WIDTH_HERE)
 
@@ -106,10 +106,10 @@ print(f"\nKept {constant_bytes(kept)} bytes, folded {constant_bytes(folded)}:")
 print(told(kept, "kept as codes"))
 assert constant_bytes(kept) < constant_bytes(folded) / 7
 
-# 4. Weights arrive in many ways. Codes are found in values, not by the names of operators: what a
-#    weight is computed of is evaluated, and followed from where integers become numbers. Here are
-#    the same codes thrice: as words of eight codes in PyTorch, shifted apart as GPTQ does it; as
-#    int4 of ONNX, with DequantizeLinear; as ONNX Runtime's MatMulNBits.
+# 4. Weights arrive in many ways. The compiler finds codes by values, not by the names of operators:
+#    it evaluates what a weight is computed from, and follows the values from where integers become
+#    floating-point numbers. Here are the same codes three times: words of eight codes in PyTorch,
+#    shifted apart as GPTQ does it; ONNX's int4 with DequantizeLinear; ONNX Runtime's MatMulNBits.
 
 
 class Words(nn.Module):
@@ -141,7 +141,7 @@ def from_onnx(nodes: list[onnx.NodeProto], codes: onnx.TensorProto) -> CompiledM
 
 
 packed = matrix.packed.numpy()
-# ONNX's int4 has a sign: the codes less 8 are those with their highest bit turned over.
+# ONNX's int4 is signed: a code less 8 is the code with its highest bit flipped.
 signed = helper.make_tensor(
     "codes", TensorProto.INT4, (WIDTH_HERE, WIDTH_HERE), (packed ^ 0x88).tobytes(), raw=True
 )
@@ -170,10 +170,9 @@ for name, model in arrived.items():
     print(f"  {name:24} {weight.format}")
     assert weight == kept.report.coded[0]
 
-# 5. What is folded, although it arrives as codes, and why. Kernels decode what products read, and
-#    nothing else; and `(code - zero) * scale + offset` is all that they make of a code, so that
-#    whatever else computes a weight has to be done beforehand. (Matrices below 16 KiB are folded,
-#    too: too small to matter.)
+# 5. What is folded, although it arrives as codes. Kernels decode what products read, and only by
+#    `(code - zero) * scale + offset`: weights that are computed otherwise are folded. (So are
+#    matrices below 16 KiB, which are too small to matter.)
 
 
 class AlsoRead(nn.Module):
@@ -203,13 +202,13 @@ for module in AlsoRead(), Powers():
     assert weight.format is None
 
 # 6. For an H100, in float16, which need not be here. At 1 and 16 rows one kernel does it all: it
-#    reads codes into registers, makes float16 of them there, and hands these to the tensor cores,
-#    for one row, too, so that what is left to issue for a weight is its decoding. No operand waits
-#    in shared memory, as float16's do at 16 rows: a warp has 16 rows of the matrix, or a few times
-#    that, and a part of the sum, and a lane's load of 16 bytes is 32 codes that lie side by side.
-#    At 256 rows each weight is used 256 times: no longer bytes decide, but the tensor cores. Codes
-#    are copied to shared memory with the rows, a warpgroup decodes those of the next step while its
-#    products of this one run, and each decoded weight meets all rows of the tile.
+#    reads codes into registers, turns them into float16 there, and hands these to the tensor cores,
+#    even for one row, so that a weight costs little but its decoding. No operand waits in shared
+#    memory, as float16's do at 16 rows: a warp has 16 rows of the matrix, or a few times that, and
+#    a part of the sum, and a lane's load of 16 bytes is 32 codes that lie side by side. At 256 rows
+#    each weight is used 256 times, so that tensor cores decide, not bytes. Codes are copied to
+#    shared memory with the rows, a warpgroup decodes those of the next step while the products of
+#    this one run, and each decoded weight meets all rows of the tile.
 
 
 def on_h100(module: nn.Module, rows: int) -> CompiledModel:

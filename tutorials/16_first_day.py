@@ -1,12 +1,12 @@
 """Lesson 16: the first day with a new GPU, from installing to running on another machine.
 
 Run it with `python tutorials/16_first_day.py`; the tests run it too. It needs no GPU: what runs is
-emulated, and what is compiled for an H200 is saved for it. All times are predictions, but where
-there is such a GPU.
+emulated, and what is compiled for an H200 is saved for it. All times are predictions, unless there
+is such a GPU.
 
 Install the package with the compiler for your GPU, `cuda` or `rocm`, and with what your models come
-from: `pip install -e '.[cuda,torch,emulate]'` in a checkout. No toolkit is needed, and no GPU to
-compile for one: to run, a driver is.
+from: `pip install -e '.[cuda,torch,emulate]'` in a checkout. Compiling needs
+neither a toolkit nor a GPU; running needs a driver.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.nn import functional
 import tvm_tile
 from tvm_tile import CompiledModel, Options
 
-# 1. A model of yours: the feed-forward part of a transformer's layer, in float32, as PyTorch makes
-#    it if nobody says otherwise.
+# 1. A model of yours: the feed-forward part of a transformer's layer, in float32, which is
+#    PyTorch's default.
 
 
 class FeedForward(nn.Module):
@@ -48,9 +48,9 @@ def compiled(module: nn.Module, device: str, x: torch.Tensor, options: Options) 
     return model
 
 
-# 2. Is it right? That does not take a GPU. The emulated device runs the kernels on the CPU, so a
-#    small model is enough; `verify` compares each kernel with TVM's own build of its function, and
-#    the whole with PyTorch. Anything that cannot be compiled would have been refused by name.
+# 2. Is it right? That takes no GPU: the emulated device runs the kernels on the CPU, for which a
+#    small model is enough. `verify` compares each kernel with NumPy, and the whole with PyTorch.
+#    Anything that cannot be compiled would have been refused by name.
 
 torch.manual_seed(0)
 small, rows = FeedForward(64).eval(), torch.randn(16, 64)
@@ -61,8 +61,8 @@ checked = here.verify()
 print(checked.render())
 assert checked.is_right
 
-# 3. How fast will it be? Compile it in earnest, for the GPU that you will have. No kernel is
-#    timed: times come of a model of the device, whose numbers are measured for an H200.
+# 3. How fast will it be? Compile it at full size, for the GPU that you will have. No kernel is
+#    timed: times come from a model of the device, whose numbers were measured on an H200.
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
 ROWS, WIDTH = 2048, 1024
@@ -71,11 +71,11 @@ large, x = FeedForward(WIDTH).eval(), torch.zeros(ROWS, WIDTH)
 first = compiled(large, DEVICE.name, x, Options(cache=False))
 print(first.explain())
 
-# 4. Why is that slow? The table says which parts of your module take the time, by the names that
-#    they have there, and what bounds them. The norm is bound by bytes: it is as fast as memory lets
-#    it be. The linear layers, nearly all of the time, are bound by arithmetic. How each kernel is
-#    written is told by `explain("kernels")`: the rule `contraction` multiplies on CUDA cores, in
-#    float32, as the model says. Another unit could do that much faster.
+# 4. Why is that slow? The table says which parts of your module take the time, by their names, and
+#    what bounds them. The norm is bound by bytes: it is as fast as memory lets it be. The linear
+#    layers, nearly all of the time, are bound by arithmetic. `explain("kernels")` tells how each
+#    kernel is written: the rule `contraction` multiplies on CUDA cores, in float32, as the model
+#    says. Tensor cores could do that much faster.
 
 print(first.explain("kernels"))
 products = [kernel for kernel in first.report.kernels if kernel.rule == "contraction"]
@@ -89,11 +89,11 @@ for unit, rate in (
 ):
     print(f"  {operations / rate * 1e6:5.0f} us on {unit}, at {rate / 1e12:.0f} TFLOP/s")
 
-# 5. What would help? Tensor cores do not multiply float32, but its upper bits, of which `tf32` lets
-#    them take ten of the mantissa. That is for you to allow, as it costs digits: errors are about a
-#    thousandth of the products' magnitudes. (A model in float16 or bfloat16 goes there by itself,
-#    and reads half as many bytes.) Other options answer other questions: `low_bit` where weights
-#    take the time, `topk` to measure some schedules of each kernel, where the GPU is.
+# 5. What would help? Tensor cores do not multiply float32, but with `tf32` they multiply its upper
+#    bits, ten of the mantissa. That is for you to allow, as it costs digits: errors are about a
+#    thousandth of the products' magnitudes. (A model in float16 or bfloat16 goes to tensor cores by
+#    itself, and reads half as many bytes.) Other options are `low_bit` where weights take the time,
+#    and `topk` to measure some schedules of each kernel, where the GPU is.
 
 second = compiled(large, DEVICE.name, x, Options(cache=False, tf32=True))
 print(second.explain())
@@ -102,8 +102,8 @@ print(f"\nOne run: {before * 1e6:.0f} us before, {after * 1e6:.0f} us now")
 assert after < before / 4
 assert sum(kernel.rule == "wgmma" for kernel in second.report.kernels) == 2
 
-# 6. What do the lost digits cost? Compare with float64 where the GPU is; here rounding the operands
-#    by hand tells as much.
+# 6. What do the lost digits cost? Compare with float64 where the GPU is; here, rounding the
+#    operands by hand tells as much.
 
 
 def short(tensor: torch.Tensor) -> torch.Tensor:
@@ -117,8 +117,8 @@ lost = (short(rows).double() @ short(matrix).double().T - exact).abs().max() / e
 print(f"\nOf a product's largest sum {float(lost):.1e} is lost.")
 assert lost < 1e-2
 
-# 7. Save it. A file holds weights and machine code, no Python: who loads it needs this package and
-#    a driver, neither PyTorch nor a compiler. The one for the H200 can be looked into here, and
+# 7. Save it. The file holds weights and machine code, no Python: loading it needs this package and
+#    a driver, neither PyTorch nor a compiler. The one for the H200 can be explained here, and
 #    refuses to run, by name.
 
 folder = tempfile.TemporaryDirectory()

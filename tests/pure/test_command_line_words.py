@@ -1,4 +1,4 @@
-"""Words of the command line: what is suggested, what completes them, and exit statuses."""
+"""Words of the command line: what is suggested, sizes, tables and exit statuses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tvm_tile import errors
 from tvm_tile.cli.cache import size
 from tvm_tile.cli.capabilities import Capability
-from tvm_tile.cli.completion import candidates
-from tvm_tile.cli.doctor import lines_of
+from tvm_tile.cli.doctor import rows_of
+from tvm_tile.cli.output import print_table
 from tvm_tile.cli.parser import build_parser
 from tvm_tile.cli.status import ExitStatus, status_of
 from tvm_tile.errors.closest import closest, did_you_mean
@@ -39,45 +39,6 @@ def test_a_misspelt_word_is_refused_with_the_one_that_is_like_it(
         build_parser().parse_args(words)
     assert exit_.value.code == ExitStatus.USAGE
     assert capsys.readouterr().err.endswith(f"did you mean {meant}?\n")
-
-
-def test_every_command_has_a_help_and_both_options_of_all() -> None:
-    parser = build_parser()
-    commands = candidates(parser, [""])
-    assert {"compile", "doctor", "cache", "completion", "--version"} <= set(commands)
-    assert "complete" not in commands
-    for command in commands:
-        if not command.startswith("-"):
-            assert {"--quiet", "--verbose", "--help"} <= set(candidates(parser, [command, "--"]))
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([], {"compile"}),
-        (["comp"], {"compile", "completion"}),
-        (["--v"], {"--version"}),
-        (["run", "--input"], {"--input", "--input-file"}),
-        (["run", "--device", "nvidia/h"], {"nvidia/h200", "nvidia/h100"}),
-        (["run", "--device", "=", "nvidia/h2"], {"nvidia/h200"}),
-        (["run", "--device", "="], {"auto", "emulated"}),
-        (["run", "--device=emu"], {"--device=emulated"}),
-        (["cache", ""], {"show", "path", "prune", "clear"}),
-        (["completion", "z"], {"zsh"}),
-        (["run", ""], set()),
-        (["run", "--output", ""], set()),
-        (["run", "--time", "--ver"], {"--verbose", "--verify-key"}),
-        (["run", "--nothing=x"], set()),
-        (["nothing", "x"], set()),
-    ],
-)
-def test_what_may_come_next(words: list[str], expected: set[str]) -> None:
-    found = candidates(build_parser(), words)
-    assert set(found) >= expected
-    assert all(word.startswith(words[-1].removeprefix("=")) for word in found if words)
-    assert found or not expected
-    if not expected:
-        assert not found
 
 
 @pytest.mark.parametrize(
@@ -134,9 +95,10 @@ def test_every_error_of_ours_has_a_status_and_others_are_faults() -> None:
     assert status_of(PermissionError("x")) is ExitStatus.USAGE
 
 
-def test_a_remedy_is_below_what_it_is_for() -> None:
+def test_a_remedy_is_below_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
     found = [Capability("one", True, "there"), Capability("other", False, "gone", "get it")]
-    assert lines_of(found) == [
+    print_table(list(rows_of(found)), names=3)
+    assert capsys.readouterr().out.splitlines() == [
         "ok  one    there",
         "--  other  gone",
         "           remedy: get it",

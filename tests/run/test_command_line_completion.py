@@ -14,12 +14,15 @@ from tvm_tile.cli import main
 
 BASH = """
 eval "$(tvm-tile completion bash)"
-try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tvm_tile; echo "${#COMPREPLY[@]} ${COMPREPLY[*]}"; }
-try tvm-tile calib
-try tvm-tile run --device nvidia/h2
-try tvm-tile run --device = nvidia/h2
-try tvm-tile compile x
-"""  # noqa: E501
+try() {
+    COMP_LINE="$1" COMP_POINT=${#1} COMP_TYPE=9
+    _python_argcomplete tvm-tile
+    echo "${#COMPREPLY[@]} ${COMPREPLY[*]}"
+}
+try "tvm-tile calib"
+try "tvm-tile run --device nvidia/h2"
+try "tvm-tile run --device=nvidia/h2"
+"""
 FISH = """
 tvm-tile completion fish | source
 complete -C "tvm-tile calib"
@@ -48,21 +51,55 @@ def answers(shell: str, script: str, environment: dict[str, str]) -> list[str]:
 
 
 def test_bash(shell_environment: dict[str, str]) -> None:
-    assert answers("bash", BASH, shell_environment) == [
-        "1 calibrate",
-        "1 nvidia/h200",
-        "1 nvidia/h200",
-        "0 ",
-    ]
+    found = [line.rstrip() for line in answers("bash", BASH, shell_environment)]
+    assert found == ["1 calibrate", "1 nvidia/h200", "1 nvidia/h200"]
 
 
 def test_fish(shell_environment: dict[str, str]) -> None:
-    assert answers("fish", FISH, shell_environment) == ["calibrate", "nvidia/h200"]
+    calibrate, h200 = answers("fish", FISH, shell_environment)
+    assert calibrate == "calibrate\tMeasure the GPU and write its device record."
+    assert h200 == "nvidia/h200"
 
 
 def test_zsh_reads_its_script(shell_environment: dict[str, str]) -> None:
     script = 'compdef() { echo "$@"; }; source <(tvm-tile completion zsh)'
-    assert answers("zsh", script, shell_environment) == ["_tvm_tile tvm-tile"]
+    assert answers("zsh", script, shell_environment) == ["_python_argcomplete tvm-tile"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", {"compile", "doctor", "cache", "completion"}),
+        ("comp", {"compile", "completion", "compare"}),
+        ("--v", {"--version"}),
+        ("doctor --", {"--quiet", "--verbose", "--help", "--json"}),
+        ("run --input", {"--input", "--input-file"}),
+        ("run --device nvidia/h", {"nvidia/h200", "nvidia/h100"}),
+        ("run --device ", {"auto", "emulated", "mine.json"}),
+        ("run --device=emu", {"--device=emulated"}),
+        ("cache ", {"show", "path", "prune", "clear"}),
+        ("completion z", {"zsh"}),
+        ("run mi", {"mine.json"}),
+        ("run --time --ver", {"--verbose", "--verify-key"}),
+    ],
+)
+def test_what_may_come_next(
+    line: str, expected: set[str], shell_environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.json").touch()
+    asked = f"tvm-tile {line}"
+    question = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "found"),
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": asked,
+        "COMP_POINT": str(len(asked)),
+    }
+    command = [str(tmp_path / "tvm-tile")]
+    subprocess.run(command, env=shell_environment | question, cwd=tmp_path, check=True)
+    found = {word.rstrip() for word in (tmp_path / "found").read_text().splitlines()}
+    assert expected <= found
+    assert all(word.startswith(line.split(" ")[-1]) for word in found)
 
 
 def test_no_other_shell_has_a_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from tvm_tile.cli.completion import ASKED, candidates
+from tvm_tile.cli.completion import answer_shell
 from tvm_tile.cli.interrupt import end_cleanly_on_signals
 from tvm_tile.cli.parser import build_parser
 from tvm_tile.cli.spelling import in_words
@@ -33,13 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         end_cleanly_on_signals()
-    words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
-    if words[:1] == [ASKED]:
-        for word in candidates(parser, words[1:]):
-            print(word)
-        return ExitStatus.RIGHT
-    arguments, unknown = parser.parse_known_args(words)
+    answer_shell(parser)
+    arguments, unknown = parser.parse_known_args(argv)
     if unknown:  # said by the command that they were given to, which has its own options
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tvm_tile._version import __version__
 from tvm_tile.cli.capabilities import Capability, capabilities
 from tvm_tile.cli.devices import device_of_auto
+from tvm_tile.cli.output import print_table
 from tvm_tile.cli.status import ExitStatus
 from tvm_tile.compat import installed_versions
 
@@ -43,18 +44,15 @@ def run(arguments: argparse.Namespace) -> ExitStatus:
         print(json.dumps(content, indent=1))
     else:
         print(", ".join(f"{name} {version}" for name, version in versions.items()))
-        print("\n".join(lines_of(found)))
+        print_table(list(rows_of(found)), names=3)
         print(f"auto is {device_of_auto()} on this machine")
     is_able = any(one.compiles and one.is_ready for one in found)
     return ExitStatus.RIGHT if is_able else ExitStatus.ENVIRONMENT
 
 
-def lines_of(found: Sequence[Capability]) -> list[str]:
-    """A table for people, each remedy on a line below what it is for."""
-    width = max(len(one.name) for one in found)
-    lines = []
+def rows_of(found: Sequence[Capability]) -> Iterator[tuple[str, str, str]]:
+    """Rows of a table for people, each remedy below what it is for."""
     for one in found:
-        lines.append(f"{'ok' if one.is_ready else '--'}  {one.name.ljust(width)}  {one.found}")
+        yield "ok" if one.is_ready else "--", one.name, one.found
         if one.remedy:
-            lines.append(f"    {' ' * width}  remedy: {one.remedy}")
-    return lines
+            yield "", "", f"remedy: {one.remedy}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvm_tile.cli.completion import device_names
 from tvm_tile.cli.shapes import SHAPE, named_shape
 from tvm_tile.cli.spelling import in_words
 from tvm_tile.cli.verbosity import Verbosity, tell
@@ -28,11 +29,12 @@ def add_model_command(
     sub: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
     sub.set_defaults(run=run)
     sub.add_argument("model", type=Path, help=model_help)
-    sub.add_argument(
+    device = sub.add_argument(
         "--device",
         help="such as nvidia/h200, the file of a record that `tvm-tile calibrate` wrote, cuda or "
         "rocm; by default auto, the GPU that is present",
     )
+    device.completer = device_names  # type: ignore[attr-defined]  # where argcomplete looks
     sub.add_argument(
         "--input",
         dest="inputs",
