@@ -12,7 +12,7 @@ from tvm_tile.report.kernel_graph import KernelCall, KernelGraph
 from tvm_tile.report.page.kernels import BoxKind, KernelView
 from tvm_tile.report.page.layout import Plane, lay_out
 from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
-from tvm_tile.report.screen.short_names import SIGN, short, tail
+from tvm_tile.report.screen.short_names import SIGN, cut, short
 
 BOX = (252.0, 62.0)
 """Width and height of a box in pixels."""
@@ -271,7 +271,7 @@ class _Drawing:
         """Title of a call: its value's name in the user's model, or its operators."""
         kernel = self._known.get(call.kernel)
         own = kernel.operators if kernel is not None else call.kernel
-        return tail(call.names[0], _TITLE) if call.names else short((own,), _TITLE)
+        return cut(call.names[0], _TITLE) if call.names else short((own,), _TITLE)
 
     def _call(
         self,
