@@ -79,6 +79,28 @@ def test_texts_of_boxes_stay_inside(started: Any, small: Path) -> None:
         assert beyond == []
 
 
+def test_on_a_phone_the_graph_has_all_of_its_place(started: Any, small: Path) -> None:
+    with opened(started, small, NARROW) as page:
+        assert not page.locator("#overview").is_visible()
+        view, first = (page.locator(own).bounding_box() for own in ("#view", "#box-0"))
+        middle = first["x"] + first["width"] / 2
+        assert middle == pytest.approx(view["x"] + view["width"] / 2, abs=2)
+        tools = page.locator(".toolbar").bounding_box()
+        assert tools["height"] < 100  # two rows
+    with opened(started, small) as page:
+        assert page.locator("#overview").is_visible()
+
+
+def test_to_point_at_a_box_tells_all_of_its_names(started: Any, small: Path) -> None:
+    with opened(started, small) as page:
+        shown = page.locator("#box-1 .title").text_content()
+        start, end = shown.split("…")
+        first, *_ = page.locator("#box-1 > title").text_content().splitlines()
+        assert first.startswith(start)
+        assert first.endswith(end)
+        assert len(first) > len(shown)
+
+
 @sizes
 def test_a_click_shows_details_and_source(started: Any, small: Path, size: tuple[int, int]) -> None:
     with opened(started, small, size) as page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,22 @@ class Block(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.conv2(torch.relu(self.bn1(self.conv1(x)))) + x)
+
+
+class Images(torch.nn.Module):
+    """Few channels become as many as tensor cores take; all become the last dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 16, 7, 2, 3)
+        self.block = Block()
+        self.grouped = torch.nn.Conv2d(16, 16, 3, groups=16)
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(
+            self.grouped(self.block(torch.nn.functional.relu6(self.stem(x)))).mean((2, 3))
+        )
 
 
 class Attention(torch.nn.Module):
@@ -93,7 +110,7 @@ class Loop(torch.nn.Module):
 
 def compiled(model: Any, *inputs: torch.Tensor, **more: Any) -> tvm_tile.CompiledModel:
     examples = {"example_inputs": inputs} if inputs else {}
-    return tvm_tile.compile(model, DEVICE, options=WITHOUT_CACHE, **examples, **more)
+    return tvm_tile.compile(model, DEVICE, **{"options": WITHOUT_CACHE, **examples, **more})
 
 
 def calls(model: tvm_tile.CompiledModel) -> list[tuple[str, ...]]:
@@ -101,6 +118,42 @@ def calls(model: tvm_tile.CompiledModel) -> list[tuple[str, ...]]:
     kernels = model.report.kernels
     assert all(kernel.names for kernel in kernels)
     return sorted(names for kernel in kernels for names in kernel.names)
+
+
+def layers(model: torch.nn.Module) -> set[str]:
+    """Paths of the modules that have weights of their own."""
+    return {path for path, own in model.named_modules() if list(own.parameters(recurse=False))}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        (torch.float32, {"tf32": True}),
+        (torch.float16, {}),
+        (torch.float32, {"low_bit": True}),
+        (torch.float32, {"control": "kernel"}),
+    ],
+    ids=["tf32", "float16", "low-bit", "in-kernels"],
+)
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Images(), (1, 3, 28, 28)),
+        (Attention(), (1, 128, 64)),
+        (Recurrent(), (5, 1, 32)),
+        (Loop(), (3, 32)),
+    ],
+    ids=["images", "attention", "recurrent", "loop"],
+)
+@pytest.mark.bank(4)
+def test_each_kernel_is_named_and_no_layer_is_forgotten(
+    model: torch.nn.Module, shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any]
+) -> None:
+    model = copy.deepcopy(model).eval().to(dtype)
+    options = {"options": Options(cache=False, **options)}
+    assert set(united(calls(compiled(model, torch.randn(shape).to(dtype), **options)))) >= (
+        layers(model)
+    )
 
 
 def test_each_of_equal_layers_is_named_though_they_are_one_kernel() -> None:

@@ -155,8 +155,9 @@ def test_the_screen_tells_times_beside_predictions() -> None:
         "    gaps     4.0 us (8.9 %) between these",
         "  on device  40.0 us, 90.9 % of a run that nothing watches",
         "",
-        "measured  predicted  at best  calls  GB/s  GFLOP/s  bound by    computes (first call)",
-        "26.0 us   20.0 us    16.0 us  2      231   76923    arithmetic  stem.conv + relu",
+        "measured  predicted  at best  calls  GB/s  GFLOP/s  bound by    computes",
+        "26.0 us   20.0 us    16.0 us  2      231   76923    arithmetic  "
+        "stem.conv + relu, layer.conv",
         "6.0 us    -          -        1      167   0        -           (argmax)",
         "4.0 us    4.0 us     1.0 us   1      250   0        launch      (sum)",
         "4.0 us    -          -        1      -     -        -           foreign: somebody_elses",

@@ -14,7 +14,8 @@ from tvm_tile.report.compiled import KernelReport, Launches, Stage
 from tvm_tile.report.limits import Bottleneck, Limits, bound_of, limits_of
 from tvm_tile.report.persistent_report import LeftApart
 from tvm_tile.report.screen.report_json import json_of
-from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.short_names import folded, short, short_of_calls
+from tvm_tile.report.screen.table import Table, lines_of
 from tvm_tile.report.shown import Report
 from tvm_tile.tile.weld.connect import Decision
 
@@ -60,11 +61,34 @@ def test_names_that_begin_alike_are_told_shortly() -> None:
 
 def test_names_are_told_as_far_as_there_is_room() -> None:
     assert short(NAMES, 26) == "layer1.0.conv2 + 2 more"
-    assert short(("a" * 50,), 10) == "aaaaaaa..."
+    assert short(("a" * 30 + "b" * 30,), 10) == "aaaa…bbbbb"
     deep = tuple(f"model.encoder.layer.0.attention.self.{part}" for part in ("query", "key"))
     assert short(deep, 60) == "model.encoder.layer.0.attention.self.query + key"
-    assert short(deep, 40) == "...0.attention.self.query + key"
-    assert all(len(short(own, width)) <= width for own in (NAMES, deep) for width in range(4, 60))
+    assert short(deep, 40) == "…0.attention.self.query + key"
+    assert all(len(short(own, width)) <= width for own in (NAMES, deep) for width in range(1, 60))
+
+
+def test_calls_whose_names_differ_in_numbers_are_told_as_one() -> None:
+    calls = [(f"layers.{n}.up", f"layers.{n}.relu6") for n in range(16)]
+    assert short_of_calls(calls, 60) == "layers.*.up + relu6"
+    assert short_of_calls([*calls, ("head",)], 60) == "layers.*.up + relu6, head"
+    assert short_of_calls([*calls, ("norm",), ("head",)], 28) == "layers.*.up + relu6, 2 more"
+    assert short_of_calls([("fc1", "relu")], 60) == "fc1 + relu"
+    assert short_of_calls([], 60) == ""
+    assert folded([("stage1.0.conv1",), ("stage1.12.conv1",)]) == (("stage1.*.conv1",),)
+
+
+def test_kernels_of_layers_that_are_alike_are_one_row() -> None:
+    names = [f"layers.{n}.mlp.up" for n in range(16)]
+    alike = [replace(KERNEL, name=f"k{n}", calls=1, names=((own,),)) for n, own in enumerate(names)]
+    slower = replace(alike[0], name="slower", seconds=11e-6, names=(("layers.16.mlp.up",),))
+    lines = Report("nvidia/h200", (*alike, slower), ()).render("summary").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("share"))
+    assert [line.split()[-3:] for line in lines[start + 1 : start + 4]] == [
+        ["16", "arithmetic", "layers.*.mlp.up"],
+        ["1", "arithmetic", "layers.16.mlp.up"],
+        [],
+    ]
 
 
 def test_a_kernel_is_bound_by_what_most_of_its_time_goes_to() -> None:
@@ -100,8 +124,8 @@ def test_a_screen_tells_totals_then_what_takes_most() -> None:
         "  keeps      5.00 MB of constants and 0.07 MB between kernels in the device's memory",
     ]
     assert lines[6:8] == [
-        "share    time     calls  bound by    computes (first call)",
-        "100.0 %  20.0 us  2      arithmetic  layer1.0.conv2 + bn2 + relu",
+        "share    time     calls  bound by    computes",
+        "100.0 %  20.0 us  2      arithmetic  layer1.0.conv2 + bn2 + relu, layer2.0.conv2",
     ]
     assert lines[9:] == [
         "fell back to TVM's schedules: (argmax): no rule takes it",
@@ -112,9 +136,10 @@ def test_a_screen_tells_totals_then_what_takes_most() -> None:
 
 def test_however_much_there_is_to_tell_a_screen_is_one() -> None:
     for sort in ("time", "bytes", "name"):
-        lines = crowded().render("summary", sort=sort, timing=(1, 1)).splitlines()
-        assert len(lines) <= 40
-        assert max(map(len, lines)) <= 100
+        for width in (80, 100, 200):
+            lines = crowded().parts("summary", sort=sort, timing=(1, 1), width=width)
+            assert len(lines) <= 40
+            assert max(map(len, lines)) <= width
 
 
 def test_everything_is_told_in_some_detail() -> None:
@@ -151,3 +176,14 @@ def test_other_programs_are_told_the_same() -> None:
     assert (first["bound"], first["seconds"]) == ("arithmetic", pytest.approx(20e-6))
     assert (last["bound"], last["seconds"]) == (None, None)
     assert last["fallback"] == "no rule takes it"
+
+
+def test_columns_are_left_out_before_cells_are_too_short_to_be_read() -> None:
+    rows = ("rule", "grid", "kernel", "computes"), ("mma", "16", "k" * 40, "c" * 60)
+    table = Table(rows, indent=2, spare=("grid", "kernel"))
+    for width, headings in ((None, rows[0]), (48, rows[0]), (47, ("rule", "kernel", "computes"))):
+        heading, row = lines_of([table], width)
+        assert tuple(heading.split()) == headings
+        assert len(row) == (width or 2 + 4 + 4 + 40 + 60 + 6)
+        assert row.startswith("  mma ")
+    assert list(lines_of([table], 20)) == ["  rule  computes", "  mma   ccccc…cccccc"]

@@ -88,7 +88,7 @@ def saved(onnx_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_compile_saves_and_shows_progress_as_lines(
+def test_compile_saves_and_tells_a_log_one_line(
     onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "small.tvmtile"
@@ -98,10 +98,7 @@ def test_compile_saves_and_shows_progress_as_lines(
     assert path.is_file()
     assert captured.out.startswith(f"{path}: ")
     assert re.search(r"kernels for emulated, \d{1,3}(\.\d+)? KB$", captured.out)
-    lines = captured.err.splitlines()
-    assert [line.split()[0] for line in lines] == [
-        f"[{done}/{len(lines)}]" for done in range(1, len(lines) + 1)
-    ]
+    assert re.fullmatch(r"built \d+ kernels in \d+\.\d s\n", captured.err)
 
 
 def test_the_output_is_named_after_the_model(

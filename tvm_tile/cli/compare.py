@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
             model.profile(*(files or random_inputs_of(model, arguments)), runs=arguments.runs)
             for model in (first, second)
         )
-    show(str(tvm_tile.compare(*compared)).splitlines())
+    show(tvm_tile.compare(*compared).screen)
 
 
 def _opened(path: Path, key: Path | None) -> CompiledModel:

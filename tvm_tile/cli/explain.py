@@ -41,4 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json_of(model.report, arguments.sort))
     else:
-        show(model.report.parts(arguments.detail, sort=arguments.sort))
+        told = arguments.detail
+        show(lambda width: model.report.parts(told, sort=arguments.sort, width=width))

@@ -43,4 +43,4 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(profile.to_json())
     else:
-        show(str(profile).splitlines())
+        show(profile.screen)

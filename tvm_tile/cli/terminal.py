@@ -1,20 +1,19 @@
-"""Reports on a terminal, by Rich: in colours, with tables that fit; plain for files and pipes."""
+"""Reports on a terminal, by Rich: in colours, and as wide as it is; plain for files and pipes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
-from rich.table import Table as Drawn
-from rich.text import Text
 from rich.theme import Theme
 
 from tvm_tile.cli.spelling import in_words
-from tvm_tile.report.screen.table import Part, Table, plain
+from tvm_tile.report.screen.table import Part, lines_of
+from tvm_tile.report.screen.text import WIDTH
 
-_GAP = 2  # characters between columns
+_WIDTHS = 80, 200  # narrower terminals break lines; longer ones are hard to follow
 _STYLES = {
     "report.heading": "bold",
     "report.number": "cyan",
@@ -26,7 +25,7 @@ _STYLES = {
 class _Reports(RegexHighlighter):
     base_style = "report."
     highlights = (
-        r"^(?P<heading>(share|measured|difference)  .*)$",
+        r"^(?P<heading> *(share|measured|difference|rule|vgpr)  .*)$",
         r"^(?P<heading>\S.*:)$",
         r"(?P<number>(?<![\w.#])\d[\d.]*( (us|ms|s|TB/s|[KMGT]?B|GFLOP|%))?(?![\w.]))",
         r"^(?P<warning>(note|fell back[^:]*):)",
@@ -34,29 +33,19 @@ class _Reports(RegexHighlighter):
     )
 
 
-def show(parts: Sequence[Part]) -> None:
-    """Print a report on standard output, in the command line's words."""
-    parts = [in_words(part) if isinstance(part, str) else part for part in parts]
+def show(parts_for: Callable[[int], Iterable[Part]]) -> None:
+    """Print a report on standard output, in the command line's words.
+
+    Args:
+        parts_for: function of the characters that a line has, which gives the report. Tables have
+            as many on a terminal, and a line for each row, however long, in files and pipes.
+    """
     if not sys.stdout.isatty():
-        print(plain(parts))
+        for line in lines_of(parts_for(WIDTH)):
+            print(in_words(line))
         return
     console = Console(theme=Theme(_STYLES), highlighter=_Reports())
-    for part in parts:
-        if isinstance(part, Table):
-            console.print(_drawn(part))
-        else:
-            # The terminal breaks lines, so that what is copied from it has none of its own.
-            console.print(part, markup=False, soft_wrap=True)
-
-
-def _drawn(table: Table) -> Drawn:
-    """A table as Rich draws it."""
-    heading, *rows = table.rows
-    drawn = Drawn(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="report.heading")
-    for number, name in enumerate(heading):
-        indent = " " * table.indent if not number else ""
-        drawn.add_column(Text(indent + name), overflow="fold")
-    for first, *others in rows:
-        cells = (" " * table.indent + first, *others)
-        drawn.add_row(*map(Text, cells))
-    return drawn
+    width = min(max(console.width, _WIDTHS[0]), _WIDTHS[1])
+    for line in lines_of(parts_for(width), width):
+        # The terminal breaks other lines, so that what is copied from it has none of its own.
+        console.print(in_words(line), markup=False, soft_wrap=True)

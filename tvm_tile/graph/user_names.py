@@ -77,17 +77,20 @@ def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
     A variable that both have keeps its names. Those of one that is gone go to what its readers read
     now and did not before, or, if that is nothing new, to the readers themselves, which have taken
     it in. What the pass computes on the way to a value has the names of that value, unless the pass
-    has named it.
+    has named it. A call of a function that is gone has the names within it, too: a kernel of a loop
+    is known by all that runs in it.
     """
     if after.same_as(before):
         return after
     known = {str(var.name_hint): func for var, func in before.functions_items()}
+    gone = known.keys() - {str(var.name_hint) for var, _ in after.functions_items()}
+    within = _Within({name: known[name] for name in gone})
 
     def names(var: Any, flow: _Flow) -> Mapping[Any, Names]:
         func = known.get(str(var.name_hint))
         if not isinstance(func, relax.Function) or func.same_as(after[var]):
             return flow.names
-        return _inherited(_Flow.of(func), flow)
+        return _inherited(_Flow.of(func, within), flow)
 
     return _changed(after, names)
 
@@ -109,6 +112,28 @@ def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
     return {name: tuple(filter(None, dict.fromkeys(each))) for name, each in found.items()}
 
 
+class _Within:
+    """The names of what functions of a model compute, which are known by their own names."""
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        # Fusion makes one function of groups that are alike: its names are not those of each.
+        self._own = {
+            name: [value for _, value in bindings_of(func.body)]
+            for name, func in functions.items()
+            if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {})
+        }
+        self._found: dict[str, Names] = {}
+
+    def of(self, value: Any) -> Names:
+        """The names that an expression carries, and those within the function that it calls."""
+        called = getattr(value, "op", None)
+        name = str(called.name_hint) if isinstance(called, ir.GlobalVar) else ""
+        if name in self._own and name not in self._found:
+            self._found[name] = ()  # where it calls itself, as loops do
+            self._found[name] = united(map(self.of, self._own[name]))
+        return united((names_of(value), self._found.get(name, ())))
+
+
 @dataclass(frozen=True, slots=True)
 class _Flow:
     """Dataflow of a function: which value is computed of which others.
@@ -126,11 +151,12 @@ class _Flow:
     results: Sequence[Any]
 
     @classmethod
-    def of(cls, func: relax.Function) -> _Flow:
-        """Read the flow of values in a function."""
+    def of(cls, func: relax.Function, within: _Within | None = None) -> _Flow:
+        """Read the flow of values in a function, which are named also as what they call is."""
         bindings = list(bindings_of(func.body))
         reads = {var: list(relax.analysis.free_vars(value)) for var, value in bindings}
-        found = ((var, names_of(value)) for var, value in bindings)
+        tell = names_of if within is None else within.of
+        found = ((var, tell(value)) for var, value in bindings)
         names = {var: own for var, own in found if own}
         moved = {
             var: value for var, value in bindings if isinstance(value, relax.Var | relax.Tuple)

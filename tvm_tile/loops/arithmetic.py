@@ -45,10 +45,13 @@ def power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     before: ``y = power(x, n)``
     after:  ``r = 1; for k: r = r * r * (x if n >> (bits - 1 - k) & 1 else 1)``
 
-    Of a negative power, of 1 and -1 alone something is left; others are cut off to 0.
+    Of a negative power, of 1 and -1 alone something is left; others are cut off to 0. Cubes of
+    floating-point numbers are products, as PyTorch's are: TVM would warn on standard error.
     """
     dtype, shape = str(call.ty.dtype), list(call.ty.shape)
     if is_right_in_tvm(call):
+        if _number(builder, call.args[1]) == 3:
+            return _each(builder, call, lambda x: x * x * x)
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
     bits = np.iinfo(dtype).bits
@@ -90,8 +93,8 @@ def shift(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """
     value, amount = call.args
     bits = np.iinfo(str(value.ty.dtype)).bits
-    is_number = isinstance(amount, ir.Constant) and not amount.ty.ndim
-    if not is_number or 0 <= int(amount.value.numpy()) < bits:
+    number = _number(builder, amount)
+    if number is None or 0 <= number < bits:
         stock: Any = call.op.get_attr("FLegalize")
         return stock(builder, call)
     dtype = str(value.ty.dtype)
@@ -119,6 +122,15 @@ def _of_unsigned(
         return stock(builder, call)
     zero = tirx.const(0, str(call.args[0].ty.dtype))
     return _each(builder, call, lambda x: element(x, zero))
+
+
+def _number(builder: relax.BlockBuilder, value: relax.Expr) -> float | None:
+    """The number that a value is, perhaps after a cast; ``None`` where it is not known."""
+    value = builder.lookup_binding(value) if isinstance(value, relax.Var) else value
+    if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.astype":
+        (value,) = value.args
+    is_number = isinstance(value, ir.Constant) and not value.ty.ndim
+    return float(value.value.numpy()) if is_number else None
 
 
 def _each(

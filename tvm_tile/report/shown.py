@@ -24,7 +24,8 @@ from tvm_tile.report.screen.persistent_text import render_plans
 from tvm_tile.report.screen.profile import profile_screen
 from tvm_tile.report.screen.profile_json import profile_json
 from tvm_tile.report.screen.summary import screen
-from tvm_tile.report.screen.table import Part, plain
+from tvm_tile.report.screen.table import Part, lines_of
+from tvm_tile.report.screen.text import WIDTH
 from tvm_tile.report.screen.trace_file import trace_text
 from tvm_tile.report.turned_weights import render_turned
 
@@ -37,10 +38,15 @@ class Report(ModelReport):
         self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
     ) -> str:
         """Lines for people; arguments and errors are those of :meth:`parts`."""
-        return plain(self.parts(detail, sort=sort, timing=timing))
+        return "\n".join(lines_of(self.parts(detail, sort=sort, timing=timing)))
 
     def parts(
-        self, detail: Detail = "all", *, sort: Sort = "time", timing: tuple[float, float] = (0, 0)
+        self,
+        detail: Detail = "all",
+        *,
+        sort: Sort = "time",
+        timing: tuple[float, float] = (0, 0),
+        width: int = WIDTH,
     ) -> list[Part]:
         """Lines and tables for people.
 
@@ -51,6 +57,7 @@ class Report(ModelReport):
             sort: kernels that take most ``"time"`` first, those that move most ``"bytes"``, or by
                 ``"name"``.
             timing: measured seconds of a run, and their spread; 0 where none were measured.
+            width: characters of the screen's lines.
 
         Raises:
             OptionError: there is no such detail, or no such order.
@@ -58,7 +65,7 @@ class Report(ModelReport):
         check_word("detail", detail, DETAILS)
         check_word("sort", sort, SORTS)
         if detail == "summary":
-            return [*screen(self, sort, *timing)]
+            return [*screen(self, sort, *timing, width)]
         joined, apart = tuple(render_joined(self.decisions)), tuple(render_apart(self.decisions))
         kernels = [
             *render_kernels(sorted_by(self.kernels, sort)),
@@ -147,7 +154,11 @@ class Profile(ModelProfile):
     report: Report
 
     def __str__(self) -> str:
-        return "\n".join(profile_screen(self))
+        return "\n".join(self.screen())
+
+    def screen(self, width: int = WIDTH) -> Iterator[str]:
+        """Lines of at most ``width`` characters, 80 or more, for people."""
+        return profile_screen(self, width)
 
     def to_json(self) -> str:
         """The profile as JSON, whose fields :mod:`tvm_tile.report.screen.profile_json` tells."""
@@ -198,11 +209,12 @@ class Comparison:
         return tuple(change for change in self.changes if change.difference > 0)
 
     def __str__(self) -> str:
-        return "\n".join(
-            comparison_screen(
-                (self.first, self.second), self.seconds, self.is_measured, self.changes
-            )
-        )
+        return "\n".join(self.screen())
+
+    def screen(self, width: int = WIDTH) -> Iterator[str]:
+        """Lines of at most ``width`` characters, 80 or more, for people."""
+        sides = self.first, self.second
+        return comparison_screen(sides, self.seconds, self.is_measured, self.changes, width)
 
 
 def compare_reports(first: Report, second: Report) -> Comparison:

@@ -52,6 +52,7 @@ from tvm_tile.frontend.onnx.rewrite import (
 )
 from tvm_tile.frontend.onnx.types import inferred_types, static_extents
 from tvm_tile.frontend.onnx.unrolling import unroll_loops
+from tvm_tile.frontend.open_blocks import ending_blocks
 from tvm_tile.frontend.prepare import prepared
 from tvm_tile.graph.user_names import Names, named
 
@@ -199,7 +200,8 @@ def _to_relax(
     importer = _Importer(shapes, None)
     importer.named, importer.types, importer.in_loops = {}, types, in_loops
     try:
-        mod = importer.from_onnx(model.graph, opset_version(model))
+        with ending_blocks(importer.bb):
+            mod = importer.from_onnx(model.graph, opset_version(model))
     except Exception as error:  # whatever comes up between the operators
         raise _Rejected(importer.last_operator, "", error) from error
     importer.require_shapes(model)

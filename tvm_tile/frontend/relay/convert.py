@@ -13,6 +13,7 @@ from tvm import relax
 
 from tvm_tile.errors import DynamicShapeError, ModelError, ModelFileError, UnsupportedOperatorError
 from tvm_tile.frontend.declared import Declared, Shapes
+from tvm_tile.frontend.open_blocks import ending_blocks
 from tvm_tile.frontend.open_inputs import require_names
 from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.call import Converter
@@ -59,7 +60,8 @@ def convert(
     arguments, inputs = _bound(main, params, sizes)
     builder = relax.BlockBuilder()
     evaluator = Evaluator(program.functions, CONVERTERS, folded, builder, write_loop)
-    with builder.function("main", [variable for _, variable in inputs]):
+    parameters = [variable for _, variable in inputs]
+    with ending_blocks(builder), builder.function("main", parameters):
         result = evaluator.call(Closure(main, Scope()), arguments)
         builder.emit_func_output(_output(builder, result))
     passes = [

@@ -19,6 +19,7 @@ from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
+from tvm_tile.frontend.open_blocks import ending_blocks
 from tvm_tile.frontend.torch.convert import (
     Converter,
     Values,
@@ -93,7 +94,8 @@ def function_of(
     inputs, state = writer.bind_inputs(program, {change.place for change in changes.state})
     taken = [*(writer.values[node] for node in writer.inputs), *state]
     parameters = [*taken, *writer.parameters]
-    writer.write_function("main", parameters, program, outputs)
+    with ending_blocks(writer.builder):
+        writer.write_function("main", parameters, program, outputs)
     writer.refused.require_none()
     mod = named(writer.builder.get(), writer.named)
     if form.takes_parameters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from tvm.relax.expr_functor import mutator
 from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.graph.user_names import Names, bindings_of, handed_on, names_of, with_named_values
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
 
 _ALIGNMENT = 16  # bytes of channels, whose rows bulk copies take
+_PERMUTATIONS = tuple(map(tvm.ir.Op.get, ("relax.permute_dims", "relax.layout_transform")))
 _TRANSPOSED = "relax.nn.conv2d_transpose"
 # Element by element, with attributes or scalars besides; ConvertLayout does not know them.
 _TRANSPARENT = frozenset({"relax.astype", "relax.clip", "relax.round"})
@@ -45,12 +47,13 @@ class ChannelsLast:
             return mod
         widened = _Widen(mod, self._is_thin).rewritten(mod)
         try:
-            plain = _Unstack(widened).rewritten(widened)
+            plain = handed_on(mod, _Unstack(widened).rewritten(widened))
             converted = relax.transform.ConvertLayout({}, self._layouts)(plain)
         except compat.TVM_ERRORS:
             return mod  # an operator whose layout TVM cannot tell: slower, but right
-        # The weights', too.
-        return fold_constants(_MergePermutations(converted).rewritten(converted))
+        converted = with_named_values(converted, _names_behind(plain, converted))
+        merged = handed_on(converted, _MergePermutations(converted).rewritten(converted))
+        return fold_constants(merged)  # the weights', too
 
     def _layouts(self, call: relax.Call) -> dict[str, list[str]]:
         """Layouts that TVM is asked for, of the operands of operators that change or must stay.
@@ -105,6 +108,24 @@ def _calls(mod: tvm.IRModule) -> list[relax.Call]:
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
     return found
+
+
+def _names_behind(plain: tvm.IRModule, converted: tvm.IRModule) -> dict[Any, Names]:
+    """The names of values behind ConvertLayout, which renews their variables.
+
+    It leaves the operators in their order, and writes only permutations between them.
+    """
+    pairs = zip(_operators(plain), _operators(converted), strict=False)
+    return {var: names_of(old) for (_, old), (var, new) in pairs if old.op == new.op}
+
+
+def _operators(mod: tvm.IRModule) -> Iterator[tuple[Any, relax.Call]]:
+    """Variables and the calls that make their values, but for permutations, in order."""
+    for _, func in sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint)):
+        if isinstance(func, relax.Function):
+            for var, value in bindings_of(func.body):
+                if isinstance(value, relax.Call) and value.op not in _PERMUTATIONS:
+                    yield var, value
 
 
 @mutator

@@ -12,12 +12,12 @@ from tvm_tile.report.kernel_graph import KernelCall, KernelGraph
 from tvm_tile.report.page.kernels import BoxKind, KernelView
 from tvm_tile.report.page.layout import Plane, lay_out
 from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
-from tvm_tile.report.screen.short_names import SIGN, short, tail
+from tvm_tile.report.screen.short_names import SIGN, cut, short
 
 BOX = (252.0, 62.0)
 """Width and height of a box in pixels."""
 
-_TITLE, _LINE = 33, 40  # characters that a box has room for
+_TITLE, _LINE = 33, 38  # characters that a box has room for
 _LABEL = 160  # those of what is heard, and of details
 _APART = 70.0  # pixels between the graphs of two functions, with a heading
 
@@ -45,6 +45,7 @@ class Box:
         number: number among all boxes of the page.
         title: name in the user's model.
         names: all of its names in the user's model.
+        told: all of its names, and its operators, for who points at it.
         lines: further lines of text.
         kind: kind of the box.
         kernel: number of the kernel that it calls; ``None`` where it calls none.
@@ -60,6 +61,7 @@ class Box:
     number: int
     title: str
     names: tuple[str, ...]
+    told: str
     lines: tuple[str, ...]
     kind: BoxKind
     kernel: int | None
@@ -254,8 +256,9 @@ class _Drawing:
         """The box of an input or an output."""
         return Box(
             number=self._first + number,
-            title=title,
+            title=cut(title, _TITLE),
             names=(),
+            told=title,
             lines=(told, kind.value),
             kind=kind,
             kernel=None,
@@ -271,7 +274,7 @@ class _Drawing:
         """Title of a call: its value's name in the user's model, or its operators."""
         kernel = self._known.get(call.kernel)
         own = kernel.operators if kernel is not None else call.kernel
-        return tail(call.names[0], _TITLE) if call.names else short((own,), _TITLE)
+        return cut(call.names[0] if call.names else own, _TITLE)
 
     def _call(
         self,
@@ -282,20 +285,20 @@ class _Drawing:
     ) -> Box:
         """The box of a call."""
         kernel = self._known.get(call.kernel)
-        made = self._end(number, title, short((call.kernel,), _LINE), self._kind(call), ways)
+        made = self._end(number, title, cut(call.kernel, _LINE), self._kind(call), ways)
         find = " ".join((*call.names, call.kernel)).lower()
+        told = "\n".join((*call.names, call.kernel if kernel is None else kernel.operators))
         constants = (("Constants", bytes_text(call.constant_bytes)),)
-        made = replace(
-            made, names=call.names, find=find, sizes=constants if call.constant_bytes else ()
-        )
+        sizes = constants if call.constant_bytes else ()
+        made = replace(made, names=call.names, told=told, find=find, sizes=sizes)
         if kernel is None:
             own = self._functions.get(call.kernel)
             return made if own is None else replace(made, inside=(own,))
-        told = [time_text(kernel.call_seconds), share_text(kernel.share / kernel.report.calls)]
-        timing = [*(told if kernel.kind is not BoxKind.FELL_BACK else []), kernel.kind.value]
+        each = [time_text(kernel.call_seconds), share_text(kernel.share / kernel.report.calls)]
+        timing = [*(each if kernel.kind is not BoxKind.FELL_BACK else []), kernel.kind.value]
         return replace(
             made,
-            lines=(_rest(call.names) or short((kernel.operators,), _LINE), " · ".join(timing)),
+            lines=(_rest(call.names) or cut(kernel.operators, _LINE), " · ".join(timing)),
             kernel=kernel.number,
             heat=kernel.call_seconds / self._longest,
             find=f"{find} {kernel.report.operators} {kernel.report.rule}".lower(),

@@ -12,7 +12,7 @@ from tvm_tile.report.page.content import Content, SourceText
 from tvm_tile.report.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
 from tvm_tile.report.profile import KernelProfile
 from tvm_tile.report.screen.kernel_table import sorted_by
-from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.short_names import short_of_calls
 
 _ROOM = 100  # characters of a title
 _MOST_OPERATORS = 6  # of a kernel, named in a line
@@ -101,9 +101,8 @@ class KernelView:
 
     @property
     def title(self) -> str:
-        """Name, in the user's model, of the value that its first call computes."""
-        names = self.report.names
-        return short(names[0], _ROOM) if names else self.operators
+        """Names, in the user's model, of what its calls compute."""
+        return short_of_calls(self.report.names, _ROOM) or self.operators
 
     @property
     def operators(self) -> str:

@@ -17,7 +17,8 @@
   const corners = boxes.map((box) => box.transform.baseVal.getItem(0).matrix).map((m) => ({ x: m.e, y: m.f }));
   const view = { x: 0, y: 0, scale: 1 };
   const room = { width: 1, height: 1 };
-  const STRIP = 92; // pixels at the right, where the overview is
+  const narrow = matchMedia("(max-width: 600px)");
+  const strip = () => (narrow.matches ? 0 : 92); // pixels at the right, where the overview is
 
   function clamped(at, length, seen) {
     const margin = 60 / view.scale;
@@ -27,7 +28,7 @@
 
   function look(x, y, scale) {
     view.scale = Math.min(Math.max(scale, LEAST), MOST);
-    view.x = clamped(x, world.width, (room.width - STRIP) / view.scale);
+    view.x = clamped(x, world.width, (room.width - strip()) / view.scale);
     view.y = clamped(y, world.height, room.height / view.scale);
     stage.setAttribute("transform", `scale(${view.scale}) translate(${-view.x} ${-view.y})`);
     svg.classList.toggle("far", view.scale < 0.45);
@@ -39,21 +40,21 @@
     look(view.x + at.x / view.scale - at.x / scale, view.y + at.y / view.scale - at.y / scale, scale);
   }
 
-  const whole = () => Math.min((room.width - STRIP) / (world.width + 40), room.height / (world.height + 80), 1.2);
+  const whole = () => Math.min((room.width - strip()) / (world.width + 40), room.height / (world.height + 80), 1.2);
 
   // All of a small graph; of a tall one its start, at a size that can be read.
   function start() {
-    const readable = Math.min(Math.max((room.width - STRIP) / (world.width + 40), READABLE), 1);
+    const readable = Math.min(Math.max((room.width - strip()) / (world.width + 40), READABLE), 1);
     look(0, 0, Math.max(whole(), readable));
-    if (whole() < readable) look(corners[0].x + SIZE.width / 2 - (room.width - STRIP) / view.scale / 2, -20, view.scale);
+    if (whole() < readable) look(corners[0].x + SIZE.width / 2 - (room.width - strip()) / view.scale / 2, -20, view.scale);
   }
 
   function bringIntoView(number) {
     const { x, y } = corners[number];
-    const seen = { width: (room.width - STRIP) / view.scale, height: room.height / view.scale };
+    const seen = { width: (room.width - strip()) / view.scale, height: room.height / view.scale };
     const isIn = x > view.x && x + SIZE.width < view.x + seen.width && y > view.y && y + SIZE.height < view.y + seen.height;
     const scale = Math.max(view.scale, READABLE);
-    if (!isIn || scale !== view.scale) look(x + SIZE.width / 2 - (room.width - STRIP) / scale / 2, y + SIZE.height / 2 - room.height / scale / 2, scale);
+    if (!isIn || scale !== view.scale) look(x + SIZE.width / 2 - (room.width - strip()) / scale / 2, y + SIZE.height / 2 - room.height / scale / 2, scale);
   }
 
   // ---- The overview: the whole graph on a strip, and what of it is seen.

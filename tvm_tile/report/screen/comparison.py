@@ -8,7 +8,7 @@ from functools import partial
 from tvm_tile.report.comparison import Delta
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.screen.short_names import short
-from tvm_tile.report.screen.text import Row, counted, cut, duration, size, with_room, wrapped
+from tvm_tile.report.screen.text import Row, counted, duration, size, with_room, wrapped
 
 _ROWS = 20  # changes
 _EVEN = 0.005  # of the longer run: differences below are told together
@@ -20,27 +20,30 @@ def comparison_screen(
     seconds: tuple[float, float],
     is_measured: bool,
     changes: Sequence[Delta],
+    width: int,
 ) -> Iterator[str]:
-    """A screen for people: at most 40 lines of at most 100 characters.
+    """A screen for people: at most 40 lines of at most ``width`` characters, 80 or more.
 
     Args:
         sides: titles of the two sides.
         seconds: seconds of a run of each side.
         is_measured: whether times are measured; else they are predicted.
         changes: changes, the largest first.
+        width: characters of a line.
     """
     for name, report, own in zip("ab", sides, seconds, strict=True):
-        yield from _side(name, report, own, is_measured)
+        for line in _side(name, report, own, is_measured):
+            yield from wrapped(line, width)
     yield _verdict(*seconds)
     yield ""
-    yield from _changes(changes, _EVEN * max(seconds))
+    yield from _changes(changes, _EVEN * max(seconds), width)
 
 
 def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> Iterator[str]:
     """Lines on one side of a comparison: device, time, launches and traffic."""
     how = "measured" if is_measured else report.how
     least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
-    yield cut(f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}")
+    yield f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}"
     launches = sum(kernel.calls * kernel.launches for kernel in report.kernels)
     graphs = report.launches.graphs if report.launches else 0
     traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
@@ -48,7 +51,7 @@ def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> 
     keeps = f"moves {size(traffic)}, keeps {size(report.weights)}"
     yield f"   {len(report.kernels)} different kernels, {launches} launches{within}, {keeps}"
     if report.origin is not None:
-        yield from wrapped(f"   {report.origin.describe()}")
+        yield f"   {report.origin.describe()}"
 
 
 def _verdict(first: float, second: float) -> str:
@@ -62,12 +65,12 @@ def _verdict(first: float, second: float) -> str:
     return f"b takes {duration(second - first)} more: {second / first:.2f} times as long"
 
 
-def _changes(changes: Sequence[Delta], even: float) -> Iterator[str]:
+def _changes(changes: Sequence[Delta], even: float, width: int) -> Iterator[str]:
     """Rows of the largest changes, and a line on all others."""
     told = [change for change in changes if abs(change.difference) > even][:_ROWS]
     rest = changes[len(told) :]
     if told:
-        yield from with_room(_HEADING, [_row(change) for change in told])
+        yield from with_room(_HEADING, [_row(change) for change in told], width)
     if rest:
         difference = sum(change.difference for change in rest)
         yield f"{_signed(difference)} in {counted(len(rest), 'other part')} of the model"

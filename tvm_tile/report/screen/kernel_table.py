@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from tvm_tile.report.compiled import KernelReport
 from tvm_tile.report.detail import Sort
 from tvm_tile.report.resources import Resources
-from tvm_tile.report.screen.short_names import short
-from tvm_tile.report.screen.table import Part, Table
+from tvm_tile.report.screen.short_names import short_of_calls
+from tvm_tile.report.screen.table import Part, Table, without
 
 _ROOM = 80  # characters for what a kernel computes
 
@@ -26,14 +26,14 @@ def sorted_by(kernels: Iterable[KernelReport], sort: Sort) -> list[KernelReport]
 
 def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[Part]:
     """Lines for people: the table, without columns that say nothing, then machine code."""
-    rows = [_HEADING, *(_row(kernel) for kernel in kernels)]
+    rows: Sequence[tuple[str, ...]] = [_HEADING, *(_row(kernel) for kernel in kernels)]
     for name, is_told in (
         ("measured", any(kernel.measured for kernel in kernels)),
         ("next rule", any(kernel.runner_up for kernel in kernels)),
-        ("computes (first call)", any(kernel.names for kernel in kernels)),
+        ("computes", any(kernel.names for kernel in kernels)),
     ):
-        rows = rows if is_told else _without(name, rows)
-    yield Table(tuple(rows))
+        rows = rows if is_told else without(name, rows)
+    yield Table(tuple(rows), spare=("next rule", "grid", "block", "kernel"))
     yield from _machine_code(kernels)
 
 
@@ -48,14 +48,8 @@ _HEADING = (
     "next rule",
     "traffic",
     "kernel",
-    "computes (first call)",
+    "computes",
 )
-
-
-def _without(name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows of the table without a column."""
-    column = rows[0].index(name)
-    return [(*row[:column], *row[column + 1 :]) for row in rows]
 
 
 def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[Part]:
@@ -102,7 +96,7 @@ def _row(kernel: KernelReport) -> tuple[str, ...]:
         f"{other.rule} {other.seconds * 1e6:.1f} us" if other else "-",
         f"{kernel.traffic / 1e6:.2f} MB",
         kernel.name,
-        short(kernel.names[0], _ROOM) if kernel.names else "-",
+        short_of_calls(kernel.names, _ROOM) or "-",
     )
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from tvm_tile.report.profile import KernelProfile, ModelProfile
+from tvm_tile.report.screen.short_names import cut
 from tvm_tile.report.screen.text import (
-    WIDTH,
     Row,
     computes,
     counted,
-    cut,
     duration,
     with_room,
     wrapped,
@@ -23,18 +22,19 @@ _VEUS = 2  # persistent kernels
 _UNKNOWN = "-"
 _HEADING = (
     *("measured", "predicted", "at best", "calls", "GB/s", "GFLOP/s", "bound by"),
-    "computes (first call)",
+    "computes",
 )
 
 
-def profile_screen(profile: ModelProfile) -> Iterator[str]:
-    """A screen for people: at most 40 lines of at most 100 characters."""
-    yield from map(cut, _totals(profile))
+def profile_screen(profile: ModelProfile, width: int) -> Iterator[str]:
+    """A screen for people: at most 40 lines of at most ``width`` characters, 80 or more."""
+    for line in _totals(profile):
+        yield from wrapped(line, width)
     yield ""
-    yield from _kernels(profile.kernels)
+    yield from _kernels(profile.kernels, width)
     yield ""
-    for line in _remarks(profile):
-        yield from wrapped(line)
+    for line in _remarks(profile, width):
+        yield from wrapped(line, width)
 
 
 def _totals(profile: ModelProfile) -> Iterator[str]:
@@ -71,10 +71,10 @@ def _share(seconds: float, profile: ModelProfile) -> str:
     return f"{duration(seconds)} ({100 * seconds / whole if whole else 0.0:.1f} %)"
 
 
-def _kernels(kernels: tuple[KernelProfile, ...]) -> Iterator[str]:
+def _kernels(kernels: tuple[KernelProfile, ...], width: int) -> Iterator[str]:
     """Rows of the kernels that took most time, and a line on the others."""
     first, rest = kernels[:_ROWS], kernels[_ROWS:]
-    yield from with_room(_HEADING, [_row(kernel) for kernel in first])
+    yield from with_room(_HEADING, [_row(kernel) for kernel in first], width)
     if rest:
         seconds = sum(kernel.seconds for kernel in rest)
         yield f"{duration(seconds)} in {counted(len(rest), 'other kernel')}"
@@ -107,11 +107,11 @@ def _computes(kernel: KernelProfile, width: int) -> str:
     return computes(known, width)
 
 
-def _remarks(profile: ModelProfile) -> Iterator[str]:
+def _remarks(profile: ModelProfile, width: int) -> Iterator[str]:
     """Lines on kernels that did not run, on vEUs, and on fallbacks."""
     unseen = profile.unseen
     for kernel in unseen[:_UNSEEN]:
-        yield f"did not run: {computes(kernel, WIDTH // 2)}: {kernel.name}"
+        yield f"did not run: {computes(kernel, width // 2)}: {kernel.name}"
     if len(unseen) > _UNSEEN:
         yield f"did not run, either: {counted(len(unseen) - _UNSEEN, 'other kernel')}"
     for times in profile.veus[:_VEUS]:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 SIGN = " + "
 """Between two names of several that are told as one."""
 
-_DOTS = "..."
+_ALSO = ", "  # between values that are told as one
+_CUT = "…"
 _KEPT = 4  # parts of a long path
 _PART = re.compile(r"[^/.]+[/.]*|[/.]+")
+_NUMBER = re.compile(r"(\d+)")
 
 
 def short(names: Sequence[str], width: int) -> str:
@@ -27,25 +29,62 @@ def short(names: Sequence[str], width: int) -> str:
     if len(SIGN.join(own)) > width:
         parts = _PART.findall(own[0])
         if len(parts) > _KEPT:
-            own[0] = _DOTS + "".join(parts[-_KEPT:])
-    for kept in range(len(own), 0, -1):
-        more = [f"{len(own) - kept} more"] if kept < len(own) else []
-        text = SIGN.join([*own[:kept], *more])
-        if len(text) <= width:
-            return text
-    return f"{own[0][: width - len(_DOTS)]}{_DOTS}" if own else ""
+            own[0] = _CUT + "".join(parts[-_KEPT:])
+    return _as_many(own, SIGN, width)
 
 
-def tail(name: str, width: int) -> str:
-    """A name on at most ``width`` characters: of a longer path, the last parts that have room."""
-    if len(name) <= width:
-        return name
-    kept = ""
-    for part in reversed(_PART.findall(name)):
-        if len(_DOTS) + len(part) + len(kept) > width:
-            break
-        kept = part + kept
-    return _DOTS + (kept or name[len(_DOTS) - width :])
+def short_of_calls(calls: Sequence[Sequence[str]], width: int) -> str:
+    """What several calls compute, in at most ``width`` characters; :func:`folded` ones as one.
+
+    Args:
+        calls: the names of each call's values.
+        width: the most characters.
+    """
+    return _as_many([short(names, width) for names in folded(calls)], _ALSO, width)
+
+
+def folded(calls: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """The names of calls; those that differ only in numbers are one, with ``*`` for these::
+
+    (layers.0.up, layers.0.relu6), (layers.1.up, layers.1.relu6)
+        =>   (layers.*.up, layers.*.relu6)
+    """
+    alike: dict[tuple[str, ...], list[Sequence[str]]] = {}
+    for names in calls:
+        alike.setdefault(without_numbers(names), []).append(names)
+    return tuple(
+        tuple(map(_starred, zip(*group, strict=True))) if len(group) > 1 else tuple(group[0])
+        for group in alike.values()
+    )
+
+
+def without_numbers(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with ``*`` for each number."""
+    return tuple(_NUMBER.sub("*", name) for name in names)
+
+
+def cut(text: str, width: int) -> str:
+    """A text on at most ``width`` characters: a longer one without its middle."""
+    if len(text) <= width:
+        return text
+    kept = max(width - len(_CUT), 0)
+    return text[: kept // 2] + _CUT[:width] + text[len(text) - (kept + 1) // 2 :]
+
+
+def _as_many(texts: Sequence[str], sign: str, width: int) -> str:
+    """Texts with a sign between them, as many as there is room for, and how many more there are."""
+    for kept in range(len(texts), 0, -1):
+        more = [f"{len(texts) - kept} more"] if kept < len(texts) else []
+        told = sign.join([*texts[:kept], *more])
+        if len(told) <= width:
+            return told
+    return cut(texts[0], width) if texts else ""
+
+
+def _starred(names: Sequence[str]) -> str:
+    """Names that differ only in numbers as one, with ``*`` for what differs."""
+    parts = zip(*map(_NUMBER.split, names), strict=True)
+    return "".join(first if {first} == {*others} else "*" for first, *others in parts)
 
 
 def _shared(names: Sequence[str]) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from tvm_tile.report.compiled import KernelReport, ModelReport
 from tvm_tile.report.detail import Sort
 from tvm_tile.report.screen.kernel_table import sorted_by
+from tvm_tile.report.screen.short_names import without_numbers
 from tvm_tile.report.screen.text import (
-    WIDTH,
     Row,
     computes,
     counted,
-    cut,
     duration,
     size,
     with_room,
@@ -23,24 +23,28 @@ from tvm_tile.report.screen.text import (
 _ROWS = 10  # kernels
 _FALLBACKS = 3
 _NOTES = 4
-_HEADING = ("share", "time", "calls", "bound by", "computes (first call)")
+_HEADING = ("share", "time", "calls", "bound by", "computes")
 
 
-def screen(report: ModelReport, sort: Sort, measured: float, spread: float) -> Iterator[str]:
-    """A screen for people: at most 40 lines of at most 100 characters.
+def screen(
+    report: ModelReport, sort: Sort, measured: float, spread: float, width: int
+) -> Iterator[str]:
+    """A screen for people: at most 40 lines of at most ``width`` characters, 80 or more.
 
     Args:
         report: report of a model.
         sort: order of the kernels.
         measured: seconds of a run; 0 where none was measured.
         spread: spread of the measured seconds.
+        width: characters of a line.
     """
-    yield from map(cut, _totals(report, measured, spread))
+    for line in _totals(report, measured, spread):
+        yield from wrapped(line, width)
     yield ""
-    yield from _kernels(report, sort)
+    yield from _kernels(report, sort, width)
     yield ""
-    for line in _remarks(report):
-        yield from wrapped(line)
+    for line in _remarks(report, width):
+        yield from wrapped(line, width)
 
 
 def _totals(report: ModelReport, measured: float, spread: float) -> Iterator[str]:
@@ -76,15 +80,33 @@ def _launches(report: ModelReport) -> str:
     return f"{count} kernels: {inside}; {report.launches.outside} by themselves"
 
 
-def _kernels(report: ModelReport, sort: Sort) -> Iterator[str]:
+def _kernels(report: ModelReport, sort: Sort, width: int) -> Iterator[str]:
     """Rows of the kernels that take most time, and a line on the others."""
-    ordered = [kernel for kernel in sorted_by(report.kernels, sort) if not kernel.fallback]
+    own = (kernel for kernel in report.kernels if not kernel.fallback)
+    ordered = sorted_by(_repeated_as_one(own), sort)
     total = sum(kernel.run_seconds for kernel in ordered) or 1.0
     first = ordered[:_ROWS]
-    yield from with_room(_HEADING, [_row(report, kernel, total) for kernel in first])
+    yield from with_room(_HEADING, [_row(report, kernel, total) for kernel in first], width)
     if rest := ordered[_ROWS:]:
         share = 100 * sum(kernel.run_seconds for kernel in rest) / total
         yield f"{share:.1f} % in {len(rest)} other kernels"
+
+
+def _repeated_as_one(kernels: Iterable[KernelReport]) -> list[KernelReport]:
+    """Kernels, those of layers that are alike as one that is called as often as all of them.
+
+    Their code differs in a constant, such as a scale: operators, tiles and times are equal, and so
+    are the names of their layers but for numbers.
+    """
+    found: dict[object, KernelReport] = {}
+    for own in kernels:
+        layers = frozenset(map(without_numbers, own.names)) or own.name
+        size = own.grid, own.block, own.tile, own.traffic, own.flops
+        key = layers, own.operators, own.rule, *size, own.seconds, own.warm_seconds
+        if (first := found.get(key)) is not None:
+            own = replace(first, calls=first.calls + own.calls, names=(*first.names, *own.names))
+        found[key] = own
+    return list(found.values())
 
 
 def _row(report: ModelReport, kernel: KernelReport, total: float) -> Row:
@@ -98,10 +120,10 @@ def _row(report: ModelReport, kernel: KernelReport, total: float) -> Row:
     return cells, partial(computes, kernel)
 
 
-def _remarks(report: ModelReport) -> Iterator[str]:
+def _remarks(report: ModelReport, width: int) -> Iterator[str]:
     """Lines on fallbacks and joined groups, notes, and where to read more."""
     for kernel in report.fallbacks[:_FALLBACKS]:
-        what = computes(kernel, WIDTH // 3)
+        what = computes(kernel, width // 3)
         yield f"fell back to TVM's schedules: {what}: {kernel.fallback}"
     if len(report.fallbacks) > _FALLBACKS:
         yield f"fell back, too: {len(report.fallbacks) - _FALLBACKS} other kernels"

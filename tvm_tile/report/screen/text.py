@@ -6,30 +6,29 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from tvm_tile.report.compiled import KernelReport
-from tvm_tile.report.screen.short_names import short
+from tvm_tile.report.screen.short_names import cut, short_of_calls
 from tvm_tile.report.screen.table import aligned
 
 WIDTH = 100
-"""Characters of a line."""
-
+"""Characters of a line where there is no terminal that tells how many it has."""
 
 Row = tuple[Sequence[str], Callable[[int], str]]
 """Cells of a table, and a function that gives the last one in at most a number of characters."""
 
 
-def with_room(heading: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
-    """The lines of a table whose last column has the room that is left of a screen's width."""
+def with_room(heading: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[str]:
+    """The lines of a table whose last column has the room that is left of ``width`` characters."""
     lines = list(aligned([heading, *((*cells, "") for cells, _ in rows)]))
     start = lines[0].index(heading[-1])
     yield lines[0]
     for line, (_, tell) in zip(lines[1:], rows, strict=True):
-        yield line.ljust(start) + tell(WIDTH - start)
+        yield line.ljust(start) + tell(width - start)
 
 
 def computes(kernel: KernelReport, width: int) -> str:
-    """Name, in the user's model, of a kernel's values, in at most ``width`` characters."""
+    """Names, in the user's model, of what a kernel computes, in at most ``width`` characters."""
     if kernel.names:
-        return short(kernel.names[0], width)
+        return short_of_calls(kernel.names, width)
     return cut(f"({kernel.operators or kernel.name})", width)
 
 
@@ -38,16 +37,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def wrapped(line: str) -> list[str]:
-    """A long line as two, the second one cut."""
-    return textwrap.wrap(
-        line, WIDTH, subsequent_indent="  ", max_lines=2, placeholder=" ...", break_long_words=True
-    )
-
-
-def cut(line: str, width: int = WIDTH) -> str:
-    """A line without what there is no room for."""
-    return line if len(line) <= width else f"{line[: width - 3]}..."
+def wrapped(line: str, width: int) -> list[str]:
+    """A line of more than ``width`` characters as two, the second one cut."""
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.wrap(line, width, subsequent_indent=indent, max_lines=2, placeholder=" …")
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,54 @@
+"""Compiling a model prints nothing, nor does TVM's C++ beneath it, not even where it fails."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_tile
+from tvm_tile import Options
+from tvm_tile.errors import UnsupportedOperatorError
+
+DEVICE = "emulated"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.filterwarnings("ignore")  # of torch.export
+def test_cubes_are_products_without_a_word(
+    dtype: torch.dtype, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Cubes(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x + 0.044715 * x**3) + torch.pow(x, 3)
+
+    x = torch.linspace(-3, 3, 64, dtype=dtype)
+    device = "nvidia/h200" if dtype is torch.float16 else DEVICE
+    options = Options(cache=False)
+    model = tvm_tile.compile(Cubes().eval(), device, example_inputs=(x,), options=options)
+    assert capfd.readouterr() == ("", "")
+    if device == DEVICE:
+        expected = Cubes()(x).numpy()
+        np.testing.assert_allclose(model(x.numpy()), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_refused_model_is_told_by_its_error_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])]
+    constants = [
+        numpy_helper.from_array(np.array(value), name)
+        for name, value in (("ratio", np.float32(0.5)), ("training", True))
+    ]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("Dropout", ["h", "ratio", "training"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "dropout", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(UnsupportedOperatorError, match="Dropout"):
+        tvm_tile.compile(model, DEVICE)
+    gc.collect()  # of what the error held
+    assert capfd.readouterr() == ("", "")
