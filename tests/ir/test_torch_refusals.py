@@ -40,11 +40,7 @@ def copied(x: Tensor) -> Tensor:
 
 
 def noisy(x: Tensor) -> Tensor:
-    return x + torch.rand(4, 4)
-
-
-def dropped(x: Tensor) -> Tensor:
-    return torch.dropout(x, 0.5, train=True)
+    return x + torch.poisson(x)
 
 
 def branching(x: Tensor) -> Tensor:
@@ -63,8 +59,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "real transform": (filtered, "fft_rfft.default: element type torch.complex64"),
     "polar": (rotated, "polar.default: element type torch.complex64"),
     "complex copy": (copied, "zeros.default: element type torch.complex64"),
-    "random numbers": (noisy, "rand.default: random numbers"),
-    "dropout": (dropped, "random numbers"),
+    "random numbers": (noisy, "poisson.default: random numbers"),
     "in a branch": (branching, "fft_fft.default: element type torch.complex64"),
     "matrix exponential": (exponential, "matrix_exp.default: no converter"),
     "solve": (solved, "linalg_solve_ex.default: no converter"),

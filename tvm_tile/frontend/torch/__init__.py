@@ -3,8 +3,8 @@
 An operator without a converter is broken down by PyTorch's own decompositions, or by one of
 ``own_decompositions.py`` where PyTorch's differs from its kernel. A converter takes each argument
 of the operator's schema by name (``convert.py``) and raises ``Refusal`` for a form that it does not
-do; its result is checked against PyTorch's shape and element type. Complex and random numbers are
-refused ahead of all (``refused.py``), and what is computed of weights alone PyTorch computes
+do; its result is checked against PyTorch's shape and element type. Complex numbers are refused
+ahead of all (``refused.py``), and what is computed of weights alone PyTorch computes
 (``computed_weights.py``). Assignments to views and at indices are known by ``updates.py``;
 ``writes.py`` decides which of them write in place. ``inner_tensors.py`` takes torchao's weights
 apart.

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from tvm_tile.frontend.torch.computed_weights import computed_of_weights
-from tvm_tile.frontend.torch.convert import given_arguments, results
+from tvm_tile.frontend.torch.convert import results
 from tvm_tile.frontend.torch.decompose import decompositions
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.operators import CONVERTERS
@@ -20,9 +20,6 @@ from tvm_tile.frontend.torch.weights import unsupported
 from tvm_tile.frontend.torch.writes import needed
 
 _NAMED_NODES = 4
-# What PyTorch's schemas call the switches of operators that draw random numbers in training.
-_TRAINING = frozenset({"train", "training"})
-_PROBABILITIES = frozenset({"p", "dropout", "dropout_p"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class Refused:
 
 
 def require_known_numbers(program: ExportedProgram) -> None:
-    """Refuse complex and random numbers before any work is done for the other operators.
+    """Refuse complex numbers before any work is done for the other operators.
 
     PyTorch takes long to break large programs down, and fails at some complex operators.
 
@@ -99,22 +96,14 @@ def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
 
 
 def _is_strange(node: fx.Node) -> bool:
-    """Whether an operator makes complex numbers or draws random ones."""
+    """Whether an operator makes complex numbers."""
     value = node.meta.get("val")
-    return (isinstance(value, torch.Tensor) and value.is_complex()) or _draws(node)
+    return isinstance(value, torch.Tensor) and value.is_complex()
 
 
-def _draws(node: fx.Node) -> bool:
-    """Whether an operator draws random numbers, as dropout does in training."""
-    if torch.Tag.nondeterministic_seeded not in node.target.tags:
-        return False
-    given = given_arguments(node)
-    schema = node.target._schema.arguments
-    values = {
-        argument.name: given.get(argument.name, argument.default_value) for argument in schema
-    }
-    is_off = any(values[name] is False for name in _TRAINING & values.keys())
-    return not is_off and all(values[name] != 0 for name in _PROBABILITIES & values.keys())
+def draws_numbers(node: fx.Node) -> bool:
+    """Whether a node may draw random numbers; some do so in training alone."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _is_unknown(operator: OpOverload, table: Mapping[Any, Any]) -> bool:
@@ -131,7 +120,7 @@ def _is_unknown(operator: OpOverload, table: Mapping[Any, Any]) -> bool:
 def why_unknown(node: fx.Node) -> str:
     """Why there is no converter of a node's operator, as far as that is more than a gap."""
     tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded in tags:
+    if draws_numbers(node):
         return "random numbers"
     if torch.Tag.data_dependent_output in tags:
         return "a number that only the data decide"

@@ -18,6 +18,7 @@ from tvm_tile.frontend.torch.operators import (
     pooling,
     products,
     quantized,
+    random,
     reductions,
     resizing,
     scans,
@@ -42,4 +43,5 @@ CONVERTERS: Converters = joined(
     scattering.CONVERTERS,
     sorting.CONVERTERS,
     scans.CONVERTERS,
+    random.CONVERTERS,
 )
