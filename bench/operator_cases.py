@@ -22,6 +22,7 @@ from bench.operator_ties import Ties, ties_of
 from tvm_tile.errors import TileError
 from tvm_tile.frontend import import_model
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.runtime.held import initial_array
 
 if "expecttest" not in sys.modules:  # PyTorch's test suite imports it; its samples need it not
     sys.modules["expecttest"] = types.ModuleType("expecttest")
@@ -173,8 +174,8 @@ def usable(info: OpInfo, index: int, sample: Any, origin: str = "sample") -> Sam
 def sample_of(
     index: int, function: Callable[..., Any], given: Tensors, ties: Ties | None = None
 ) -> Sample | None:
-    """A call of a function of tensors; None where PyTorch does not run it, no tensor comes out, or
-    one is not plain."""
+    """A call of a function of tensors; None where PyTorch does not run it, no tensor comes out, one
+    is not plain, or another call gives others, for it draws random numbers."""
     tensors = tuple(copied(t) for t in given)
     if not tensors or any(t.layout != torch.strided or t.is_complex() for t in tensors):
         return None
@@ -188,6 +189,7 @@ def sample_of(
     try:
         with torch.no_grad():
             expected = tuple(t.clone() for t in call(*map(copied, tensors)))
+            again = call(*map(copied, tensors))
     except Exception:  # a sample of an error, or one that needs a gradient
         return None
     if not expected or any(t.layout != torch.strided or t.is_complex() for t in expected):
@@ -196,7 +198,13 @@ def sample_of(
         t.device.type != "cpu" for t in expected
     ):  # a sample about devices, where there is a GPU
         return None
+    if not all(map(_is_same, expected, again)):
+        return None
     return Sample(index, call, tensors, expected, _exact(call, tensors), ties)
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one, other) or torch.allclose(one, other, equal_nan=True)
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -350,7 +358,9 @@ def _difference(output: np.ndarray, wanted: torch.Tensor, eps: float) -> str:
 
 def run_imported(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray]:
     """Our front door and our loops on the CPU: tells import from scheduling faults."""
-    return run_on_cpu(import_model(program).mod, [t.numpy() for t in tensors], optimization=0)
+    imported = import_model(program)
+    state = map(initial_array, imported.effects.state)
+    return run_on_cpu(imported.mod, [*(t.numpy() for t in tensors), *state], optimization=0)
 
 
 def run_compiled(device: str, *, only_compile: bool = False) -> Run:

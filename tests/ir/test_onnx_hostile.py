@@ -121,9 +121,8 @@ def recurrent(**attrs: Any) -> onnx.ModelProto:
 
 
 def training() -> onnx.ModelProto:
-    node = oh.make_node("Dropout", ["x", "ratio", "on"], ["y"])
-    constants = {"ratio": np.asarray(np.float32(0.5)), "on": np.asarray(True)}
-    return model_of([node], {"x": (3,)}, constants)
+    node = oh.make_node("Dropout", ["x"], ["y"], is_test=0)
+    return model_of([node], {"x": (3,)}, opset=6)
 
 
 def indexed(index: int) -> onnx.ModelProto:

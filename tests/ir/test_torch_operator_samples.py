@@ -60,10 +60,6 @@ REFUSED_OF_THE_CORE = {
     "aten.convolution_backward.default": "a gradient",
     "aten._local_scalar_dense.default": "only the data decide",
     "aten.nonzero.default": "only the data decide",
-    "aten.native_dropout.default": "random numbers",
-    "aten.rand.default": "random numbers",
-    "aten.randn.default": "random numbers",
-    "aten.randperm.default": "random numbers",
 }
 FLOAT, INTEGER, FLAG = torch.float32, torch.int64, torch.bool
 

@@ -41,11 +41,7 @@ def transformed(x: Tensor) -> Tensor:
 
 
 def noisy(x: Tensor) -> Tensor:
-    return x + torch.rand(4, 4)
-
-
-def dropped(x: Tensor) -> Tensor:
-    return torch.dropout(x, 0.5, train=True)
+    return x + torch.poisson(x)
 
 
 def branching(x: Tensor) -> Tensor:
@@ -66,8 +62,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "complex arc cosine": (rotated, "acos.default: no rule for complex numbers"),
     "complex halves": (halves, "complex.default: element type torch.complex32"),
     "a long prime": (transformed, "fourier.default: a transform of 4099 points"),
-    "random numbers": (noisy, "rand.default: random numbers"),
-    "dropout": (dropped, "random numbers"),
+    "random numbers": (noisy, "poisson.default: random numbers"),
     "into a branch": (branching, "cond: complex numbers into a function"),
     "matrix exponential": (exponential, "matrix_exp.default: no converter"),
     "solve": (solved, "linalg_solve_ex.default: no converter"),

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import has_vector_form, is_choice, nodes_in
 from tvm_tile.graph.functions import with_prim_funcs
 
@@ -81,15 +82,17 @@ def _taken_apart(loop: tirx.For) -> Any:
     def number_by_number(call: ir.Call) -> Any:
         if has_vector_form(call) or not isinstance(call.op, ir.Op):
             return call
-        count = int(loop.extent)
+        count, at = int(loop.extent), tirx.Var("at", loop.loop_var.ty)
         arguments = []
         for argument in call.args:
+            if not uses(argument, [loop.loop_var]):
+                arguments.append(argument)
+                continue
             given = _local(count, str(argument.ty.dtype), "given")
             statements.extend([tirx.AllocBuffer(given), _over(loop, given, argument)])
-            arguments.append(given)
-        made, at = _local(count, str(call.ty.dtype), "made"), tirx.Var("at", loop.loop_var.ty)
-        loads = [tirx.BufferLoad(given, [at]) for given in arguments]
-        body = tirx.BufferStore(made, tirx.call_intrin(call.ty, call.op, *loads), [at])
+            arguments.append(tirx.BufferLoad(given, [at]))
+        made = _local(count, str(call.ty.dtype), "made")
+        body = tirx.BufferStore(made, tirx.call_intrin(call.ty, call.op, *arguments), [at])
         statements.append(tirx.AllocBuffer(made))
         statements.append(tirx.For(at, loop.min, loop.extent, tirx.ForKind.UNROLLED, body))
         return tirx.BufferLoad(made, [loop.loop_var])

@@ -159,7 +159,7 @@ def importing(inputs: OpenInputs, import_at: ImportAt) -> Callable[[Point], Impo
         if found.effects:
             raise DynamicShapeError(
                 "a model with open extents keeps nothing between its calls",
-                "it writes to buffers or inputs",
+                "it writes to buffers or inputs, or draws random numbers",
                 "give all extents",
             )
         return found

@@ -38,7 +38,9 @@ def from_exported_program(
 
     What a program writes to is returned: behind its outputs come the new values, first of inputs
     that it writes to, in their order, then of its buffers; ``main`` takes the former values of
-    these buffers behind the inputs. (TVM's function leaves new values out.)
+    these buffers behind the inputs. (TVM's function leaves new values out.) A program that draws
+    random numbers takes and returns, as if that were its last buffer, what these are computed of:
+    two int64, a seed and a count of calls.
 
     Args:
         exported_program: a ``torch.export.ExportedProgram``; what has no converter is broken down
@@ -89,7 +91,9 @@ def from_onnx(
 
     Returns:
         A module whose ``main`` takes the inputs in their order, and returns the output, or a tuple
-        of several. All extents are known but those of results that data decide.
+        of several. If the model draws random numbers, the last of each is the state that these are
+        computed of: a seed and a count of calls, two int64. All extents are known but those of
+        results that data decide.
 
     Raises:
         ModelFileError: the file is missing, or no valid ONNX model.
@@ -100,7 +104,7 @@ def from_onnx(
     from tvm_tile.frontend.onnx import import_onnx
 
     given = Path(model) if isinstance(model, str) else model
-    mod = written_out(import_onnx(given, inputs=shape_dict).mod)
+    mod = written_out(import_onnx(given, inputs=shape_dict, writes=False).mod)
     return _with_parameters(mod) if keep_params_in_input else mod
 
 

@@ -15,7 +15,10 @@ from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tenso
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Rough cost, in floating-point operations, of what is not an add or a multiply.
-_COSTLY_CALLS = {"tirx.exp": 8, "tirx.erf": 16, "tirx.tanh": 16, "tirx.pow": 16, "tirx.log": 8}
+_COSTLY_CALLS = {
+    **{"tirx.exp": 8, "tirx.erf": 16, "tirx.tanh": 16, "tirx.pow": 16, "tirx.log": 8},
+    "tirx.tvm_tile.philox": 64,
+}
 
 
 def extract(func: tirx.PrimFunc) -> TileGraph | None:

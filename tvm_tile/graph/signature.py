@@ -10,6 +10,10 @@ import numpy as np
 from tvm_tile.errors import ModelError
 from tvm_tile.graph.open_extents import Symbol
 
+RANDOM = "random numbers"
+"""Name of the state of models that draw: the seed of their random numbers, and how many calls have
+drawn. No buffer of a module has it."""
+
 _NAMED = 4  # tensors that a line names
 
 
@@ -103,6 +107,8 @@ class Effects:
             if names:
                 more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
                 yield f"state, {how}: {', '.join(names[:_NAMED])}{more}"
+        if any(state.signature.name == RANDOM for state in self.state):
+            yield "random numbers: a sequence of its own, not PyTorch's; state.seed() begins it"
 
 
 NO_EFFECTS = Effects()

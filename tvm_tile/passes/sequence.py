@@ -38,6 +38,7 @@ from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.weld.join_writes import JoinWrites
 from tvm_tile.passes.weld.limit_fusion import LimitFusion
+from tvm_tile.passes.weld.mark_draws import MarkDraws
 from tvm_tile.passes.weld.mark_gathers import MarkGathers
 from tvm_tile.passes.weld.mark_pads import MarkPads
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
@@ -204,7 +205,8 @@ def welding(
 
 def _patterns() -> list[tvm.transform.Pass]:
     """The passes that tell TVM's fusion about functions that are to be welded."""
-    return [relax.transform.AnnotateTIROpPattern(), MarkPads(), MarkGathers(), MarkSpreads()]
+    marks = [MarkPads(), MarkDraws(), MarkGathers(), MarkSpreads()]
+    return [relax.transform.AnnotateTIROpPattern(), *marks]
 
 
 def _fusion() -> list[tvm.transform.Pass]:

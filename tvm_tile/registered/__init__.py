@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm_tile.errors import BuildError
+from tvm_tile.registered.philox import Steps, philox_steps
 
 MARK = "// tvm_tile: "
 """What the first line of a CUDA text begins with that tells how the text is to be compiled."""
@@ -30,6 +31,7 @@ _SAFE, _FACTOR = "tirx.tvm_tile.safe_divisor", "tirx.tvm_tile.factor_of_divisor"
 _LEFT, _RIGHT = "tirx.tvm_tile.shift_left", "tirx.tvm_tile.shift_right"
 _ROUNDED = "tirx.tvm_tile.rounded_to_bfloat16"
 _SEALED = "tirx.tvm_tile.sealed"
+_PHILOX = "tirx.tvm_tile.philox"
 _LOCK = threading.Lock()
 
 
@@ -93,6 +95,21 @@ def shift_right(a: Any, b: Any) -> Any:
     return _call(_RIGHT, a, b)
 
 
+def philox(*arguments: Any) -> Any:
+    """A random word, a uint32, of what :func:`~tvm_tile.registered.philox.philox_steps` takes.
+
+    It is one operator until kernels are written, lest passes walk through all of its steps.
+    """
+    from tvm import tirx
+
+    return tirx.call_intrin("uint32", _operator(_PHILOX), *arguments)
+
+
+def is_philox(call: Any) -> bool:
+    """Whether a call was made by :func:`philox`."""
+    return getattr(call.op, "name", "") == _PHILOX
+
+
 def sealed() -> Any:
     """The body of a function that is built already: of it TVM itself generates no code.
 
@@ -136,6 +153,7 @@ def _lowerings() -> dict[str, tuple[int, Callable[[Any], Any]]]:
         _LEFT: (2, lambda call: _shifted(*call.args, is_left=True)),
         _RIGHT: (2, lambda call: _shifted(*call.args, is_left=False)),
         _ROUNDED: (1, lambda call: _rounded_by_bits(call.args[0])),
+        _PHILOX: (5, lambda call: _step_by_step(*philox_steps(*call.args))),
     }
 
 
@@ -167,7 +185,7 @@ def _register_operators() -> None:
             operator.set_num_inputs(count)
             effect = CallEffectKind.Opaque if name == _SEALED else CallEffectKind.Pure
             operator.set_attr("TCallEffectKind", effect.value)
-            operator.set_attr("TVectorizable", True)
+            operator.set_attr("TVectorizable", name != _PHILOX)
             # For errors of TVM's, which print functions.
             operator.set_attr("TScriptPrinterName", name.removeprefix("tirx."))
             register_intrin_lowering(name, target="default", f=_immortal(lower))
@@ -239,6 +257,15 @@ def _shifted(a: Any, b: Any, *, is_left: bool) -> Any:
         shifted = RShift(value, near)
     result = shifted if fills else Select(is_far, _number_like(0, a), shifted)
     return Let(value, a, Let(amount, b, result))
+
+
+def _step_by_step(steps: Steps, result: Any) -> Any:
+    """An expression of variables that are bound within it."""
+    from tvm.tirx import Let
+
+    for var, value in reversed(steps):
+        result = Let(var, value, result)
+    return result
 
 
 def _number_like(value: int, like: Any) -> Any:

@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tvm_tile.errors import InputError
 from tvm_tile.errors.closest import did_you_mean
-from tvm_tile.graph.signature import Signature, State, dense_bytes
+from tvm_tile.graph.signature import RANDOM, Signature, State, dense_bytes
 from tvm_tile.runtime.arrays import ArrayKind, as_tvm, check_input
 from tvm_tile.runtime.held import HeldMemory, initial_array
 from tvm_tile.runtime.launch import LoadedProgram
@@ -84,6 +86,16 @@ class ModelState(MutableMapping[str, Any]):
             yield {state.signature.name: initial_array(state) for state in self._kept.state}
         finally:
             self._kept.restore(before)
+
+    def seed(self, seed: int) -> None:
+        """Begin the sequence of random numbers that belongs to a seed, an integer of 64 bits.
+
+        Raises:
+            InputError: the model draws none, or the seed is no such integer.
+        """
+        if not -(2**63) <= seed < 2**63:
+            raise InputError("a seed is an integer of 64 bits", str(seed), "give a smaller one")
+        self[RANDOM] = np.array([seed, 0], np.int64)
 
     def __getitem__(self, name: str) -> Any:
         return self._kept.tensors[self._place(name)]

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from tvm_tile.frontend.torch.convert import results
+from tvm_tile.frontend.torch.convert import given_arguments, results
 from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.operators import CONVERTERS
@@ -20,6 +20,9 @@ from tvm_tile.frontend.torch.pairs.pairing import has_rule
 _ATEN = torch.ops.aten
 # What it reads depends on where its operand's memory begins, which is known to PyTorch alone.
 _STRIDED = _ATEN.as_strided.default
+# What PyTorch's schemas call the switches of operators that draw random numbers in training.
+_TRAINING = frozenset({"train", "training"})
+_PROBABILITIES = frozenset({"p", "dropout", "dropout_p"})
 
 
 def why_eager(node: fx.Node, place: torch.device) -> str | None:
@@ -35,6 +38,8 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
         return "writes into its operands"
     if node.target is _STRIDED and not keeps_elements(node):
         return "depends on where its operand lies in memory"
+    if _draws(node):
+        return "random numbers, which are to be those of PyTorch's generators"
     try:
         tensors = [*results(node), *_operands(node)]
         is_complex = any(tensor.is_complex() for tensor in tensors)
@@ -44,10 +49,22 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
         return str(refusal)
     is_known = has_rule(node.target) if is_complex else node.target in CONVERTERS
     if not is_known and node.target not in BROKEN_DOWN_BY_US:
-        is_random = torch.Tag.nondeterministic_seeded in node.target.tags
-        return "random numbers" if is_random else "no converter"
+        return "no converter"
     elsewhere = {str(tensor.device) for tensor in tensors if tensor.device != place}
     return f"on {', '.join(sorted(elsewhere))}, not {place}" if elsewhere else None
+
+
+def _draws(node: fx.Node) -> bool:
+    """Whether an operator draws random numbers, as dropout does in training."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    given = given_arguments(node)
+    schema = node.target._schema.arguments
+    values = {
+        argument.name: given.get(argument.name, argument.default_value) for argument in schema
+    }
+    is_off = any(values[name] is False for name in _TRAINING & values.keys())
+    return not is_off and all(values[name] != 0 for name in _PROBABILITIES & values.keys())
 
 
 def _operands(node: fx.Node) -> Iterator[torch.Tensor]:

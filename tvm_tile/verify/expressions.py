@@ -18,6 +18,7 @@ from tvm import tirx
 
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.verify.compare import Array, is_float
+from tvm_tile.verify.philox import philox
 
 
 class NotEvaluatedError(Exception):
@@ -192,6 +193,7 @@ _EXACT: Mapping[str, Callable[..., Any]] = {
     "isnan": np.isnan,
     "isinf": np.isinf,
     "isfinite": np.isfinite,
+    "philox": philox,
 }
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "log10", "log1p")},

@@ -13,6 +13,7 @@ import numpy as np
 
 from tvm_tile.frontend.exported_file import read_exported
 from tvm_tile.frontend.relay.given import is_relay
+from tvm_tile.graph.signature import RANDOM
 from tvm_tile.verify.compare import Array
 
 
@@ -39,6 +40,8 @@ def source_of(model: Any, state: Mapping[str, Array]) -> Reference:
     torch = sys.modules.get("torch")  # whoever has a module of torch's has imported it
     if model is None:
         return Reference("not compared: what was compiled is gone; keep it for as long")
+    if RANDOM in state:
+        return Reference("not compared: it draws random numbers, others than its source")
     if isinstance(model, str | Path) and Path(model).suffix == ".pt2":
         model = read_exported(Path(model))
         torch = sys.modules["torch"]

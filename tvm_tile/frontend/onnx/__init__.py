@@ -41,6 +41,7 @@ from tvm_tile.frontend.onnx.operators import (
     convert_operator,
     is_misread,
 )
+from tvm_tile.frontend.onnx.random import NEXT_CALL, draws_numbers, with_random_state
 from tvm_tile.frontend.onnx.rewrite import (
     STANDARD_DOMAINS,
     drop_identities,
@@ -54,6 +55,8 @@ from tvm_tile.frontend.onnx.types import inferred_types, static_extents
 from tvm_tile.frontend.onnx.unrolling import unroll_loops
 from tvm_tile.frontend.open_blocks import ending_blocks
 from tvm_tile.frontend.prepare import prepared
+from tvm_tile.frontend.random_state import STATE, Draws
+from tvm_tile.graph.signature import NO_EFFECTS, RANDOM, Effects
 from tvm_tile.graph.user_names import Names, named
 
 _COMPLEX = frozenset({onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128})
@@ -73,6 +76,7 @@ def import_onnx(
     low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
     in_loops: bool = False,
+    writes: bool = True,
 ) -> Imported:
     """Import an ONNX model.
 
@@ -84,6 +88,7 @@ def import_onnx(
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         constants: input name -> value, for inputs that never change; they are no inputs then.
         low_bit, matrix_dtypes, in_loops: as of :func:`tvm_tile.frontend.import_model`.
+        writes: whether the state of random numbers is written to its memory, or made anew.
 
     Returns:
         The model with its weights as constants.
@@ -102,11 +107,12 @@ def import_onnx(
     fix_sizes(model, inputs or {})
     names = NodeNames.of(model)
     model = written_out(model, low_bit=low_bit)
-    mod, model = _convert(model, low_bit, names, in_loops=in_loops)
+    mod, model = _convert(model, low_bit, names, in_loops=in_loops, writes=writes)
     imported = prepared(
         mod,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
+        Effects(state=(STATE,)) if draws_numbers(model.graph) else NO_EFFECTS,
         low_bit=low_bit,
         matrix_dtypes=matrix_dtypes,
     )
@@ -116,7 +122,7 @@ def import_onnx(
 
 
 def _convert(
-    model: onnx.ModelProto, low_bit: bool, names: NodeNames, *, in_loops: bool
+    model: onnx.ModelProto, low_bit: bool, names: NodeNames, *, in_loops: bool, writes: bool
 ) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
     known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
@@ -132,7 +138,7 @@ def _convert(
         types = inferred_types(simple)
         require_bounded(types)
         try:
-            return _to_relax(simple, types, in_loops=in_loops), simple
+            return _to_relax(simple, types, in_loops=in_loops, writes=writes), simple
         except _Rejected as rejected:
             # Some converters refuse forms (types, attributes) that ONNX's own definition of the
             # operator through simpler ones covers.
@@ -190,7 +196,11 @@ def _is_of_known_domain(node: onnx.NodeProto) -> bool:
 
 
 def _to_relax(
-    model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor], *, in_loops: bool
+    model: onnx.ModelProto,
+    types: Mapping[str, onnx.TypeProto.Tensor],
+    *,
+    in_loops: bool,
+    writes: bool,
 ) -> Any:
     # Given apart, because the importer takes an extent of 0 for an unknown one.
     shapes = {
@@ -199,9 +209,11 @@ def _to_relax(
     }
     importer = _Importer(shapes, None)
     importer.named, importer.types, importer.in_loops = {}, types, in_loops
+    importer.writes = writes
     try:
+        graph = with_random_state(model.graph) if draws_numbers(model.graph) else model.graph
         with ending_blocks(importer.bb):
-            mod = importer.from_onnx(model.graph, opset_version(model))
+            mod = importer.from_onnx(graph, opset_version(model))
     except Exception as error:  # whatever comes up between the operators
         raise _Rejected(importer.last_operator, "", error) from error
     importer.require_shapes(model)
@@ -237,13 +249,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         last_operator: type of the operator that was converted last.
         named: values -> the names of their nodes.
         types: as ONNX infers them, of tensors by their names.
-        in_loops: as of :func:`import_onnx`.
+        in_loops, writes: as of :func:`import_onnx`.
+        draws: what random numbers are drawn by; ``None`` where none can be drawn.
     """
 
     last_operator = ""
     named: dict[Any, Names]
     types: Mapping[str, onnx.TypeProto.Tensor]
     in_loops: bool
+    writes: bool
+    draws: Draws | None = None
     _nodes: dict[str, Any]  # of TVM's: the values of names
 
     def require_shapes(self, model: onnx.ModelProto) -> None:
@@ -272,6 +287,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Done before, for the graphs inside nodes as well."""
 
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        """The state of random numbers, if there is one, is an input that is named as it is."""
+        super()._parse_graph_input(graph)
+        self.draws = Draws(self._nodes[RANDOM]) if RANDOM in self._nodes else None
+
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         """Results of branches of several shapes have extents that are known at run time: whoever
         reads them has names for these."""
@@ -280,6 +300,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             if node.op_type == "If":
                 made = [(name, self._nodes[name]) for name in node.output if name]
                 self._nodes |= {name: self._with_extents(name, value) for name, value in made}
+        if self.draws is not None and any(value.name == NEXT_CALL for value in graph.output):
+            self._nodes[NEXT_CALL] = self.draws.next_call(self.bb, writes=self.writes)
+            self.named[self._nodes[NEXT_CALL]] = (RANDOM,)
 
     def _with_extents(self, name: str, value: relax.Expr) -> relax.Expr:
         """A tensor whose extents are known, or variables; those that branches have in common ONNX
@@ -328,12 +351,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _written(self, graph: onnx.GraphProto, names: Mapping[str, Any]) -> list[Any]:
         """The outputs of a graph in which other names have values, too."""
-        outer = self._nodes
-        self._nodes = {**outer, **names}
+        outer = self._nodes, self.draws
+        self._nodes, self.draws = {**outer[0], **names}, None
         try:
             result = super()._convert_subgraph(self.bb, graph)
         finally:
-            self._nodes = outer
+            self._nodes, self.draws = outer
         return [result] if len(graph.output) == 1 else list(result.fields)
 
     def _convert_operator(
@@ -341,7 +364,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     ) -> relax.Expr:
         self.last_operator = op_name
         results = int(attrs["tvm_custom"]["num_outputs"])
-        node = Node(op_name, self.bb, inputs, attrs, results, opset, self.in_loops)
+        node = Node(op_name, self.bb, inputs, attrs, results, opset, self.in_loops, self.draws)
         loops = Loops(self.bb, self._nodes, self._written, opset)
 
         def stock(changed: Node) -> relax.Expr:

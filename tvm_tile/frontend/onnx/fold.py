@@ -18,6 +18,7 @@ import onnx
 
 from tvm_tile.frontend.onnx.codes import decoded_weights, with_whole_bytes
 from tvm_tile.frontend.onnx.model import SHAPE_ELEMENTS
+from tvm_tile.frontend.onnx.random import ALWAYS_RANDOM
 from tvm_tile.frontend.onnx.rewrite import (
     STANDARD_DOMAINS,
     opset_version,
@@ -31,17 +32,12 @@ _log = logging.getLogger(__name__)
 
 # Larger results than this stay operators: a file may describe huge weights by few bytes.
 _MAX_BYTES = 1 << 28
-_RANDOM = frozenset(
-    {
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-        *("Multinomial", "Bernoulli", "Dropout"),
-    }
-)
 # Whose results have as many elements as the data decide, never more than the inputs' ranks times
 # theirs.
 _SHRINKING = frozenset({"NonZero", "Unique", "Compress"})
 # The reference evaluator of ONNX 1.23 errs on forms of these.
 _MISJUDGED = frozenset({"LRN", "Resize", "Upsample", *POOLS})
+_NOT_FOLDED = _MISJUDGED | ALWAYS_RANDOM | {"Dropout"}
 
 
 def fold(model: onnx.ModelProto, *, low_bit: bool = False) -> onnx.ModelProto:
@@ -129,7 +125,7 @@ def _shape_result(
 
 def _is_foldable(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
     """Whether a node's inputs are constants, and it always computes the same of them."""
-    if node.domain not in STANDARD_DOMAINS or node.op_type in _RANDOM | _MISJUDGED:
+    if node.domain not in STANDARD_DOMAINS or node.op_type in _NOT_FOLDED:
         return False
     if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
         return False

@@ -11,6 +11,7 @@ from tvm import relax
 
 from tvm_tile.frontend.ops.values import Value, counted_axis
 from tvm_tile.frontend.ops.writer import Writer, known_value
+from tvm_tile.frontend.random_state import Draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Node(Writer):
         results: how many outputs the node lists.
         opset: version of the operator set that the node is written in.
         in_loops: whether steps of a recurrence are a loop's, for a kernel, or else written out.
+        draws: what random numbers are drawn by; ``None`` where none can be drawn.
     """
 
     op_type: str
@@ -34,6 +36,7 @@ class Node(Writer):
     results: int
     opset: int
     in_loops: bool = False
+    draws: Draws | None = None
 
     def input(self, index: int) -> Value:
         """An input, or ``None`` where it is left out."""

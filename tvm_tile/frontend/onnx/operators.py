@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from tvm_tile.frontend.onnx import elementwise, indexing, quantized, training, windows
+from tvm_tile.frontend.onnx import elementwise, indexing, quantized, random, training, windows
 from tvm_tile.frontend.onnx.detection import convert_non_max_suppression
 from tvm_tile.frontend.onnx.few_bits import convert_matmul_bits
 from tvm_tile.frontend.onnx.node import Converter, Node
@@ -28,6 +28,7 @@ _CONVERTERS: dict[str, Converter] = {
     "ArrayFeatureExtractor": indexing.convert_array_feature_extractor,
     "BatchNormalization": training.convert_batch_norm,
     "Binarizer": elementwise.convert_binarizer,
+    "Bernoulli": random.convert_bernoulli,
     "BitCast": elementwise.convert_bit_cast,
     "Celu": elementwise.convert_celu,
     "Col2Im": windows.convert_col2im,
@@ -47,6 +48,7 @@ _CONVERTERS: dict[str, Converter] = {
     "MatMulNBits": convert_matmul_bits,
     "MaxUnpool": windows.convert_max_unpool,
     "Mod": elementwise.convert_modulo,
+    "Multinomial": random.convert_multinomial,
     "NonMaxSuppression": convert_non_max_suppression,
     "OneHot": indexing.convert_one_hot,
     "PRelu": elementwise.convert_prelu,
@@ -54,6 +56,7 @@ _CONVERTERS: dict[str, Converter] = {
     "QLinearConv": quantized.convert_quantized_conv,
     "QLinearMatMul": quantized.convert_quantized_matmul,
     "QuantizeLinear": quantized.convert_quantize,
+    **dict.fromkeys(random.ALWAYS_RANDOM - {"Bernoulli", "Multinomial"}, random.convert_random),
     **dict.fromkeys(elementwise.REDUCTIONS, elementwise.convert_reduction),
     **dict.fromkeys(("Resize", "Upsample"), convert_resize),
     "ReverseSequence": indexing.convert_reverse_sequence,

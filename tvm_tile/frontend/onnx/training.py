@@ -6,6 +6,7 @@ from tvm import relax
 from tvm.relax import op
 
 from tvm_tile.frontend.onnx.node import Node
+from tvm_tile.frontend.onnx.random import drop
 from tvm_tile.frontend.ops.values import Value, along, constant, dtype_of, shape_of
 
 
@@ -38,16 +39,18 @@ def convert_batch_norm(node: Node) -> Value | None:
 
 
 def convert_dropout(node: Node) -> Value | None:
-    """Dropout in inference: what comes in, and a mask that keeps everything.
+    """Dropout, and the mask of what is kept; in inference: what comes in, and a mask of ones.
 
     Raises:
-        NotImplementedError: the node is for training, which is random.
+        NotImplementedError: the node is for training, and written for an opset before 7.
     """
     training = node.parameter(2, "a training mode")
     ratio = node.constant(1)
     is_kept = ratio is not None and float(ratio.item()) == 0
     if training is not None and bool(training.item()) and not is_kept:
-        raise NotImplementedError("training_mode, which drops elements at random")
+        usual = constant(0.5, "float32")
+        dropped, kept = drop(node, usual if node.input(1) is None else node.input(1))
+        return dropped if node.results == 1 else relax.Tuple([dropped, kept])
     if node.opset < 7 and not node.attrs.get("is_test", 0):
         raise NotImplementedError("is_test=0, which drops elements at random")
     if node.results == 1:

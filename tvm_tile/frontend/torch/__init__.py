@@ -3,11 +3,11 @@
 An operator without a converter is broken down by PyTorch's own decompositions, or by one of
 ``own_decompositions.py`` where PyTorch's differs from its kernel. A converter takes each argument
 of the operator's schema by name (``convert.py``) and raises ``Refusal`` for a form that it does not
-do; its result is checked against PyTorch's shape and element type. Random numbers are refused ahead
-of all (``refused.py``), complex ones become pairs of real ones (``pairs/``), and what is computed
-of weights alone PyTorch computes (``computed_weights.py``). Assignments to views and at indices are
-known by ``updates.py``; ``writes.py`` decides which of them write in place. ``inner_tensors.py``
-takes torchao's weights apart.
+do; its result is checked against PyTorch's shape and element type. Complex numbers become pairs of
+real ones (``pairs/``), and what is computed of weights alone PyTorch computes
+(``computed_weights.py``). Assignments to views and at indices are known by ``updates.py``;
+``writes.py`` decides which of them write in place. ``inner_tensors.py`` takes torchao's weights
+apart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.frontend.torch.pairs.program import with_pairs
 from tvm_tile.frontend.torch.positions import with_indices
 from tvm_tile.frontend.torch.program import Form, function_of, shortened
-from tvm_tile.frontend.torch.refused import require_known_numbers, require_known_operators
+from tvm_tile.frontend.torch.refused import require_known_operators
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
 from tvm_tile.frontend.torch.structure import paths_of
@@ -131,7 +131,6 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
-    require_known_numbers(program)
     program = with_region_constants(concrete(program, inputs or {}))
     program = with_one_of_each(with_inner_tensors(program))
     names = NodeNames.of(program)

@@ -12,6 +12,8 @@ import tvm
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 from tvm import relax, te, tirx
 
+from tvm_tile.frontend.random_state import Draws
+
 # Element types that TVM computes with. Others (complex, quantized) are refused.
 DTYPES = frozenset(
     {
@@ -83,6 +85,7 @@ class Emit:
         wanted: positions of the results that someone uses; ``None`` may stand for the others.
         examples: argument's name -> a tensor without data like the argument.
         made: operators that :meth:`once` has written, in the whole program.
+        draws: what random numbers are drawn by; None where none can be drawn.
     """
 
     builder: relax.BlockBuilder
@@ -90,6 +93,7 @@ class Emit:
     wanted: frozenset[int]
     examples: Mapping[str, torch.Tensor]
     made: dict[tuple[Any, relax.Expr], relax.Var]
+    draws: Draws | None
 
     def __call__(self, value: relax.Expr) -> relax.Expr:
         """Bind an operator's result to a variable, whose type is then known."""

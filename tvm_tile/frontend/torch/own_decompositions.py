@@ -49,7 +49,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """``softmax(query @ key.T * scale + mask) @ value``; dropout is refused as what is random."""
+    """``softmax(query @ key.T * scale + mask) @ value``, of whose weights dropout drops some."""
     if enable_gqa:
         groups = query.size(-3) // key.size(-3)
         key, value = (t.repeat_interleave(groups, -3) for t in (key, value))

@@ -20,6 +20,7 @@ from tvm import relax
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
 from tvm_tile.frontend.open_blocks import ending_blocks
+from tvm_tile.frontend.random_state import STATE, Draws, random_state
 from tvm_tile.frontend.torch.convert import (
     Converter,
     Values,
@@ -35,11 +36,11 @@ from tvm_tile.frontend.torch.exported import WEIGHTS
 from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.operators.higher_order import HIGHER_ORDER, TracedFunction
-from tvm_tile.frontend.torch.refused import Refused, why_unknown
+from tvm_tile.frontend.torch.refused import Refused, draws_numbers, why_unknown
 from tvm_tile.frontend.torch.weights import constant_of, held, tensor_of, unsupported
 from tvm_tile.frontend.torch.write_updates import write_update
 from tvm_tile.frontend.torch.writes import Writes, needed, operands
-from tvm_tile.graph.signature import Effects
+from tvm_tile.graph.signature import RANDOM, Effects
 from tvm_tile.graph.user_names import Names, named
 
 _RESULTS = frozenset({OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT})
@@ -90,9 +91,16 @@ def function_of(
     changes = changes_of(program)
     outputs = _outputs(program, changes)
     writes = changes.writes if form.writes else {}
-    writer = _Writer(relax.BlockBuilder(), names or NodeNames.of(program), form, writes)
+    draws = (
+        Draws(random_state()) if any(map(draws_numbers, needed(program.graph, writes))) else None
+    )
+    writer = _Writer(
+        relax.BlockBuilder(), names or NodeNames.of(program), form, writes, draws=draws
+    )
     inputs, state = writer.bind_inputs(program, {change.place for change in changes.state})
+    random = () if draws is None else (STATE,)
     taken = [*(writer.values[node] for node in writer.inputs), *state]
+    taken += [] if draws is None else [draws.state]
     parameters = [*taken, *writer.parameters]
     with ending_blocks(writer.builder):
         writer.write_function("main", parameters, program, outputs)
@@ -101,7 +109,7 @@ def function_of(
     if form.takes_parameters:
         mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
     written = tuple(writer.inputs.index(change.place) for change in changes.inputs)
-    return mod, inputs, Effects(written, states_of(program, changes))
+    return mod, inputs, Effects(written, (*states_of(program, changes), *random))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class _Writer:
         parameters: variables for the module's parameters -> these, where it takes them.
         inputs: the placeholders of the function's inputs.
         values: each node's value, a tuple where an operator has several.
-        made: as of :class:`Emit`.
+        made, draws: as of :class:`Emit`.
         refused: the nodes that were, and why.
         named: values -> the names of their nodes.
     """
@@ -129,6 +137,7 @@ class _Writer:
     inputs: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
+    draws: Draws | None = None
     refused: Refused = field(default_factory=Refused)
     named: dict[relax.Var, Names] = field(default_factory=dict)
 
@@ -180,6 +189,9 @@ class _Writer:
                 self._write_nodes(program.graph_module, program.graph)
                 emit = self.builder.emit if branches else self.builder.emit_output
                 values = [self.values.get(node, relax.Tuple([])) for node in outputs]
+                if self.draws is not None:
+                    values.append(self.draws.next_call(self.builder, writes=self.form.writes))
+                    self.named[values[-1]] = (RANDOM,)
                 if len(values) == 1 and not self.form.is_tuple:
                     result = emit(values[0])
                 elif self.form.is_bound:
@@ -223,7 +235,8 @@ class _Writer:
 
     def _emit(self, node: fx.Node) -> Emit:
         """What writes a node's operators."""
-        return Emit(self.builder, results(node), wanted(node), examples(node), self.made)
+        known = results(node), wanted(node), examples(node)
+        return Emit(self.builder, *known, self.made, self.draws)
 
     def _write_higher_order(self, node: fx.Node, module: fx.GraphModule) -> None:
         """Write an operator that takes functions; what is refused within these is noted, too."""
@@ -262,7 +275,7 @@ class _Writer:
             places = graph.find_nodes(op="placeholder")
             values = dict(zip(places, arguments, strict=True))
             own = replace(self, names=names, values=values)
-            inner = replace(own, form=Form(), writes={}, inputs=[], made={})
+            inner = replace(own, form=Form(), writes={}, inputs=[], made={}, draws=None)
             inner._write_nodes(module, graph)
             outputs = pytree.tree_leaves(graph.output_node().args)
             if not all(output in inner.values for output in outputs):

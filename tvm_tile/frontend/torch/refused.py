@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from tvm_tile.frontend.torch.computed_weights import computed_of_weights
-from tvm_tile.frontend.torch.convert import given_arguments, results
+from tvm_tile.frontend.torch.convert import results
 from tvm_tile.frontend.torch.decompose import decompositions
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.node_names import sources
@@ -21,9 +21,6 @@ from tvm_tile.frontend.torch.weights import unsupported
 from tvm_tile.frontend.torch.writes import needed
 
 _NAMED_NODES = 4
-# What PyTorch's schemas call the switches of operators that draw random numbers in training.
-_TRAINING = frozenset({"train", "training"})
-_PROBABILITIES = frozenset({"p", "dropout", "dropout_p"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +46,6 @@ class Refused:
             raise unsupported("; ".join(parts), tuple(names))
 
 
-def require_known_numbers(program: ExportedProgram) -> None:
-    """Refuse random numbers before any work is done for the other operators.
-
-    PyTorch takes long to break large programs down.
-
-    Args:
-        program: as the user has it.
-
-    Raises:
-        UnsupportedOperatorError: it computes such numbers.
-    """
-    if any(map(_draws, _operators(program))):
-        table = decompositions()  # all are named at once
-        _require_none_of(
-            program,
-            lambda node: (
-                _draws(node) or (_is_unknown(node.target, table) and not _is_complex(node))
-            ),
-        )
-
-
 def require_known_operators(program: ExportedProgram) -> None:
     """Refuse operators that no breaking down can make known, which takes a while.
 
@@ -83,12 +59,10 @@ def require_known_operators(program: ExportedProgram) -> None:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     table, fixed = decompositions(), computed_of_weights(program)
-    _require_none_of(program, lambda node: node not in fixed and _is_unknown(node.target, table))
-
-
-def _require_none_of(program: ExportedProgram, is_refused: Callable[[fx.Node], bool]) -> None:
     refused = Refused()
-    for node in filter(is_refused, _operators(program)):
+    for node in _operators(program):
+        if node in fixed or not _is_unknown(node.target, table):
+            continue
         try:
             refused.add(node, why_unknown(node))
         except Refusal as refusal:
@@ -105,23 +79,9 @@ def _operators(program: ExportedProgram) -> Iterator[fx.Node]:
                     yield node
 
 
-def _is_complex(node: fx.Node) -> bool:
-    """Whether an operator makes complex numbers, which are taken apart first."""
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-def _draws(node: fx.Node) -> bool:
-    """Whether an operator draws random numbers, as dropout does in training."""
-    if torch.Tag.nondeterministic_seeded not in node.target.tags:
-        return False
-    given = given_arguments(node)
-    schema = node.target._schema.arguments
-    values = {
-        argument.name: given.get(argument.name, argument.default_value) for argument in schema
-    }
-    is_off = any(values[name] is False for name in _TRAINING & values.keys())
-    return not is_off and all(values[name] != 0 for name in _PROBABILITIES & values.keys())
+def draws_numbers(node: fx.Node) -> bool:
+    """Whether a node may draw random numbers; some do so in training alone."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _is_unknown(operator: OpOverload, table: Mapping[Any, Any]) -> bool:
@@ -138,7 +98,7 @@ def _is_unknown(operator: OpOverload, table: Mapping[Any, Any]) -> bool:
 def why_unknown(node: fx.Node) -> str:
     """Why there is no converter of a node's operator, as far as that is more than a gap."""
     tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded in tags:
+    if draws_numbers(node):
         return "random numbers"
     if torch.Tag.data_dependent_output in tags:
         return "a number that only the data decide"

@@ -6,7 +6,15 @@ it returns ``NotImplemented`` an operator stays whole, for its converter.
 
 from __future__ import annotations
 
-from tvm_tile.frontend.torch.decompositions import formulas, masks, order, scattering, special, sums
+from tvm_tile.frontend.torch.decompositions import (
+    formulas,
+    masks,
+    order,
+    random,
+    scattering,
+    special,
+    sums,
+)
 from tvm_tile.frontend.torch.decompositions.formulas import Decompositions
 
 DECOMPOSITIONS: Decompositions = {
@@ -16,4 +24,5 @@ DECOMPOSITIONS: Decompositions = {
     **order.DECOMPOSITIONS,
     **scattering.DECOMPOSITIONS,
     **sums.DECOMPOSITIONS,
+    **random.DECOMPOSITIONS,
 }

@@ -19,6 +19,7 @@ from tvm_tile.frontend.torch.operators import (
     pooling,
     products,
     quantized,
+    random,
     reductions,
     resizing,
     scans,
@@ -44,4 +45,5 @@ CONVERTERS: Converters = joined(
     sorting.CONVERTERS,
     fourier.CONVERTERS,
     scans.CONVERTERS,
+    random.CONVERTERS,
 )
