@@ -1,7 +1,7 @@
 """Lesson 1: one call compiles a model, and what you can do with the result.
 
-Run it with `python tutorials/01_one_call.py`; the tests run it too. It needs no GPU:
-`device="emulated"` runs the very kernels that an H200 would get, on the CPU.
+Run it with `python tutorials/01_one_call.py`. It needs no GPU: `device="emulated"` runs the very
+kernels that an H200 would get, on the CPU.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm_tile
 
-# 1. A model. Any ONNX file will do; this one is made here, so that the lesson needs no
-#    download: a convolution, its activation, a pooling, and a classifier.
+# 1. A model. Any ONNX file will do; this one is made here: a convolution, its activation, a
+#    pooling, and a classifier.
 
 generator = np.random.default_rng(0)
 weights = {
@@ -42,8 +42,8 @@ model_proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18
 model_proto.ir_version = 10
 onnx.checker.check_model(model_proto)
 
-# 2. One call. `inputs` fixes the sizes that the model leaves open. Nothing is tuned: for each
-#    kernel a model of the device ranks the possible tiles, and the best one is written.
+# 2. One call. `inputs` fixes the sizes that the model leaves open. Nothing is tuned: a model of the
+#    device ranks the possible tiles of each kernel, and the best one is written.
 
 model = tvm_tile.compile(model_proto, device="emulated", inputs={"image": (4, 3, 32, 32)})
 
@@ -65,8 +65,8 @@ except tvm_tile.InputError as error:
 else:
     raise AssertionError("a wrong shape must be refused")
 
-# 4. Ask what a run takes: which parts of the model take most, what bounds them, and what fell back
-#    to TVM's own schedules, and why. `explain("all")` tells everything, tiles and all.
+# 4. Ask what a run takes: which parts of the model take most, what bounds them, what fell back to
+#    TVM's own schedules, and why. `explain("all")` tells everything.
 
 print(model.explain())
 

@@ -1,10 +1,10 @@
 """Lesson 2: one operator, searched for by Ansor's successor and constructed by tvm_tile.
 
 Ansor and AutoTVM are gone from TVM; MetaSchedule took their place. Run this lesson with
-`PYTHONPATH=. python tutorials/02_against_ansor.py` (it uses the benchmark, which is not
-installed); the tests run it too. With an NVIDIA GPU and XGBoost it tunes before your eyes, for a
-few minutes. Without, it replays what was recorded on one, and says so. `--results FOLDER` names
-other records than the project's own.
+`PYTHONPATH=. python tutorials/02_against_ansor.py` (it uses the benchmark, which is not installed).
+With an NVIDIA GPU and XGBoost it tunes before your eyes, for a few minutes. Without, it replays
+what was recorded on one, and says so. `--results FOLDER` names other records than the project's
+own.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ print(f"  first: {kernel.tile}, {kernel.grid} blocks of {kernel.block} threads")
 print(f"  predicted {kernel.seconds * 1e6:.0f} us; the last would take", end=" ")
 print(f"{plans[-1].seconds / plans[0].seconds:.0f} times as long\n")
 
-# 3. MetaSchedule searches. It draws schedules from a space of programs, compiles and times them
-#    some 64 at a time, and learns from the times which ones to try next.
+# 3. MetaSchedule searches. It draws schedules from a space of programs, compiles and times some 64
+#    at a time, and learns from the times what to try next.
 
 folder = results / "metaschedule"
 if LIVE:
@@ -135,8 +135,7 @@ if not times_ms:
     print("  no times recorded: python -m bench run --suite ops --systems tvm_tile,metaschedule")
 
 # 6. Why. The search learns only from kernels that were compiled and timed, so it costs trials times
-#    seconds; the model costs arithmetic. In return, the search may find what the model of the GPU
-#    does not know.
+#    seconds; the model costs arithmetic. In return, it may find what the model does not know.
 
 print(f"\nA kernel took {spent.seconds:.0f} s to find by search, and {ours_s:.1f} s to construct:")
 print(f"  {spent.trials} kernels compiled and timed, against 1 compiled and none timed.")

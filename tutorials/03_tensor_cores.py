@@ -1,7 +1,7 @@
 """Lesson 3: a product on Hopper's tensor cores, from its axes to the kernel.
 
-Run it with `python tutorials/03_tensor_cores.py`; the tests run it too. It compiles for an H200 and
-needs no GPU; with an H100 or H200 it runs what it has compiled.
+Run it with `python tutorials/03_tensor_cores.py`. It compiles for an H200 and needs no GPU; with an
+H100 or H200 it runs what it has compiled.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ def layer() -> IRModule:
 fused = fuse(layer(), device).mod
 (func,) = (f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
 
-# 2. Its roles. A matrix unit multiplies rows by columns and sums over a depth. Which axis of a loop
-#    nest plays which role follows from the operands that it indexes; the operator's name does not
-#    matter.
+# 2. Its roles. A matrix unit multiplies rows by columns and sums over a depth. Which axis plays
+#    which role follows from the operands that it indexes, not from the operator's name.
 
 
 def describe(product: Product) -> None:
@@ -163,8 +162,8 @@ for role, instruction in (
     print(f"  {role + ':':27s}{found.group()[:66]}")
 
 # 6. The epilogue. What follows the sums is an expression of a sum and its place: bias, activation
-#    and rounding are computed on the way from registers to memory. The rule does not know gelu: any
-#    other element-wise operators would do.
+#    and rounding are computed on the way from registers to memory. Any other element-wise operators
+#    would do.
 
 value, *_ = (line.strip() for line in choice.func.script().splitlines() if "T.erf" in line)
 print(

@@ -1,8 +1,8 @@
 """Lesson 4: a transformer's block, and which of its functions become one kernel.
 
-Run it with `python tutorials/04_welding.py`; the tests run it too. It compiles for an H200 and
-needs no GPU; with an H100 or H200 it runs what it has compiled. All times are predictions.
-With a folder as its argument it writes its drawing there.
+Run it with `python tutorials/04_welding.py`. It compiles for an H200 and needs no GPU; with an H100
+or H200 it runs what it has compiled. All times are predictions. With a folder as its argument it
+writes its drawing there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEVICE = "nvidia/h200"
 BATCH, TOKENS, WIDTH, HEADS = 8, 512, 768, 12
 
 # 1. The block, written plainly: attention as two products with a softmax between them, then two
-#    layers. Nothing says "attention" to the compiler, and no operator of that name is looked for.
+#    layers. No operator is named "attention".
 
 
 class Block(nn.Module):
@@ -78,8 +78,7 @@ show(apart)
 assert not apart.decisions
 
 # 3. With it. The pass FuseTiles asks of each group of functions that hand values to each other:
-#    does a rule write it as one kernel, and is that faster? The model of the device that ranks
-#    tiles predicts both times; nothing runs.
+#    does a rule write it as one kernel, and is that predicted to be faster? Nothing runs.
 
 model = tvm_tile.compile(block, DEVICE, example_inputs=(tokens,))
 print("Kernels, welded:")
@@ -144,9 +143,9 @@ expected = np.exp(scores) / np.exp(scores).sum(1, keepdims=True) @ values
 assert np.allclose(sums / total, expected)
 
 # 7. The kernel. One thread of a block, the producer, only asks for copies of keys and values, into
-#    two rings of stages as in lesson 3. The consumers, warpgroups of 64 rows each, do what the loop
-#    above does, shifted by one tile: while tensor cores add up the values of one tile, CUDA cores
-#    turn the next tile's scores into weights.
+#    two rings of stages as in lesson 3. The consumers, warpgroups of 64 rows each, run the loop
+#    above, shifted by one tile: while tensor cores add up the values of one tile, CUDA cores turn
+#    the next tile's scores into weights.
 #
 #        producer                 rings of stages              consumers
 #    copy(keys[t])    ──TMA────▶  keys    ──wgmma──▶  scores = query @ keys[t]           } both

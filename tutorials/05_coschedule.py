@@ -1,8 +1,8 @@
 """Lesson 5: kernels too small for the device, side by side in one persistent kernel.
 
-Run it with `python tutorials/05_coschedule.py`; the tests run it too. It compiles for an H200 and
-needs no GPU; with an H200 it also runs and times what it has compiled. All other times are
-predictions. With a folder as its argument it writes its drawings there.
+Run it with `python tutorials/05_coschedule.py`. It compiles for an H200 and needs no GPU; with an
+H200 it also runs and times what it has compiled. All other times are predictions. With a folder as
+its argument it writes its drawings there.
 """
 
 from __future__ import annotations
@@ -74,10 +74,9 @@ first_step = [set(range(p.first_veu, p.first_veu + p.num_veus)) for p in plan.st
 assert len(set.union(*first_step)) == sum(map(len, first_step))
 
 # 3. The kernels of real models. `compile` finds them, plans them and writes the persistent kernel.
-#    One model here is an LSTM at batch 1. Each of its cells is one kernel of three microseconds
-#    already (lesson 4 says how functions become one), and cells on a diagonal, of different layers
-#    and steps, do not depend on one another. The other is a block as of Inception: nine branches,
-#    then one tensor of all their channels.
+#    One model here is an LSTM at batch 1, whose cells are kernels of three microseconds; cells of
+#    different layers and steps, on a diagonal, do not depend on one another. The other is a block
+#    as of Inception: nine branches, then one tensor of all their channels.
 
 
 class Cell(nn.Module):

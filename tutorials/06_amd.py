@@ -1,7 +1,7 @@
 """Lesson 6: one model for three AMD GPUs, on a machine that has none.
 
-Run it with `python tutorials/06_amd.py`; the tests run it too. It needs the extra `rocm`, a
-compiler from PyPI, and no ROCm. All times are predictions: no AMD GPU has run our kernels yet.
+Run it with `python tutorials/06_amd.py`. It needs the extra `rocm`, a compiler from PyPI, and no
+ROCm. All times are predictions: no AMD GPU has run our kernels yet.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tvm_tile.tile.units.matrix_layout import layout_of
 
 # 1. Three chips. A compute unit of CDNA (Instinct) runs waves of 64 threads, and multiplies
 #    float16, int8 and even float32 on its matrix cores (MFMA). RDNA (Radeon) runs waves of 32, and
-#    has matrix instructions (WMMA) for float16 and int8. Records hold these facts: code asks how
-#    many threads a wave has, never whose GPU it is.
+#    has matrix instructions (WMMA) for float16 and int8. Records hold these facts, and code asks
+#    them, never whose GPU it is.
 
 CHIPS = [tvm_tile.find_device(name) for name in ("amd/mi300x", "amd/rx7900xtx", "amd/rx9070xt")]
 for chip in CHIPS:

@@ -1,6 +1,6 @@
 """Lesson 7: a Relay program of 2021 on a GPU of 2026, and what was different then.
 
-Run it with `python tutorials/07_relay.py`; the tests run it too. It needs no GPU.
+Run it with `python tutorials/07_relay.py`. It needs no GPU.
 
 Until 2025, models in TVM were programs of Relay, saved as text or JSON next to a file of
 parameters. TVM itself reads none of them any more. `tvm_tile.compile` does.
@@ -75,8 +75,8 @@ except tvm_tile.ModelError as error:
 
 # 4. What was different then. Relay's `round` rounded halves away from zero, as C does; today's
 #    Relax rounds them to even, as NumPy does. Integers were divided as in C, `take` clipped its
-#    indices, `resize` had other coefficients. With today's meaning of the same names a quantised
-#    model would silently be another model. Here it computes what it computed then.
+#    indices, `resize` had other coefficients. With today's meanings a quantised model would
+#    silently be another one. Here it computes what it computed then.
 
 ROUNDED = """\
 #[version = "0.0.5"]

@@ -1,8 +1,8 @@
 """Lesson 8: one line in a PyTorch program, and what becomes of what cannot be compiled.
 
-Run it with `python tutorials/08_torch_compile.py`; the tests run it too. It needs no GPU: with
-`options={"device": "emulated"}` the kernels that a GPU would get run on the CPU. On a GPU leave the
-option out: models are then compiled for the GPU that their tensors are on.
+Run it with `python tutorials/08_torch_compile.py`. It needs no GPU: with `options={"device":
+"emulated"}` the kernels that a GPU would get run on the CPU. On a GPU leave the option out: models
+are then compiled for the GPU that their tensors are on.
 """
 
 from __future__ import annotations

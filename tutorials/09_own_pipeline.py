@@ -1,7 +1,7 @@
 """Lesson 9: a Relax pipeline of your own, with three passes of ours.
 
-Run it with `python tutorials/09_own_pipeline.py`; the tests run it too. It builds for an H200 and
-needs no GPU. Our passes stand between TVM's, and the result builds with `tvm.compile`.
+Run it with `python tutorials/09_own_pipeline.py`. It builds for an H200 and needs no GPU. Our
+passes stand between TVM's, and the result builds with `tvm.compile`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lesson 10: a model that remembers: a language model with its cache, token by token.
 
-Run it with `python tutorials/10_state.py`; the tests run it too. It needs no GPU and no download:
-the model is one of transformers' own, made small, with random weights.
+Run it with `python tutorials/10_state.py`. It needs no GPU and no download: the model is one of
+transformers' own, made small, with random weights.
 """
 
 from __future__ import annotations

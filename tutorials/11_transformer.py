@@ -1,7 +1,7 @@
 """Lesson 11: a model of transformers in three lines, and what may become of its weights.
 
-Run it with `python tutorials/11_transformer.py`; the tests run it too. It needs no GPU and no
-download: the model is a BERT made small, with random weights. On a GPU leave `"device"` out.
+Run it with `python tutorials/11_transformer.py`. It needs no GPU and no download: the model is a
+BERT made small, with random weights. On a GPU leave `"device"` out.
 """
 
 from __future__ import annotations

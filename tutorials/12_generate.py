@@ -1,8 +1,8 @@
 """Lesson 12: text from a decoder in plain PyTorch: a prompt, steps, and what a step is on a GPU.
 
-Run it with `python tutorials/12_generate.py`; the tests run it too. It needs no GPU and no
-download: the decoder learns three sentences by heart first, which takes a second. With a folder as
-its argument it writes its drawing there.
+Run it with `python tutorials/12_generate.py`. It needs no GPU and no download: the decoder learns
+three sentences by heart first, which takes a second. With a folder as its argument it writes its
+drawing there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tvm_tile.report.screen.gantt import gantt
 
 # 1. A decoder as PyTorch's users write one. Its cache is two buffers a layer, with a slot for every
 #    token of a text. A call writes the slots of its tokens, and each token sees the slots up to its
-#    own. What other slots hold does not matter: nothing has to be cleared before the next text.
+#    own. So nothing has to be cleared before the next text.
 
 SLOTS = 32
 
@@ -75,8 +75,7 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(hidden), self.tokens.weight)
 
 
-# 2. Something to say. It learns three sentences by heart, each with a token at its end that means
-#    stop.
+# 2. Something to say. It learns three sentences, each with a token at its end that means stop.
 
 STOP, PROMPT = 0, 6  # a character that ends a text; characters of a prompt
 TEXTS = ("Roller ranks the tiles.", "Welder joins kernels.", "Rammer fills the whole GPU.")
@@ -141,8 +140,8 @@ for text in TEXTS:
 #    and its vEUs (lesson 5 explains the words) prefetch a step's weights into the second-level
 #    cache before they wait for the results of the step before. Whether that pays was not measured
 #    on the H200, so its record keeps such kernels apart. Records are data: this one says that it
-#    pays, and how many bytes a step prefetches. Its numbers are assumed;
-#    `python -m bench.decode_chain` measures them on a GPU that is present.
+#    pays, and how many bytes a step prefetches. These numbers are assumed;
+#    `python -m bench.decode_chain` measures them on a GPU.
 
 H200 = tvm_tile.find_device("nvidia/h200")
 STREAM = StreamTimes("assumed", share=0.9, step_cycles=4000.0, ahead_bytes=6 << 20)

@@ -1,8 +1,8 @@
 """Lesson 13: from a Python loop to one kernel, and what that kernel follows.
 
-Run it with `python tutorials/13_loops.py`; the tests run it too. It needs no GPU: it compiles for
-an H200, and runs on the emulated device, which keeps loops on the host. All times but those of
-compiling are predictions. With a folder as its argument it writes its drawings there.
+Run it with `python tutorials/13_loops.py`. It needs no GPU: it compiles for an H200, and runs on
+the emulated device, which keeps loops on the host. All times but those of compiling are
+predictions. With a folder as its argument it writes its drawings there.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ assert "last time" in lines
 
 # 6. A loop that data end: a decoder that takes the likeliest word until one is the last. The host
 #    would have to read back whether to go on, each time. In the kernel every vEU reads the
-#    condition itself, as a decision: all read the same, and go the same way.
+#    condition itself, and all go the same way.
 
 WORDS, END, LONGEST = 32, 0, 20
 
@@ -233,9 +233,9 @@ assert f"{LONGEST} times at most" in outline(kernel.operators, program_of(kernel
 
 # 7. That loop ends by its count in any case. A condition that never ends would keep the GPU for
 #    good: halves of an infinite row are infinite. So each vEU counts the iterations of such a loop,
-#    and leaves it after `most_iterations`, 4,000,000 by default. All leave it at the same place of
-#    the program, the call raises a `BoundError`, and the next call runs as usual. Programs are
-#    data: here one is followed whose decisions always hold.
+#    and leaves it after `most_iterations`, 4,000,000 by default. The call raises a `BoundError`,
+#    and the next call runs as usual. Programs are data: here one is followed whose decisions always
+#    hold.
 
 
 class Halved(nn.Module):

@@ -1,9 +1,8 @@
 """Lesson 14: a transformer block for all lengths, compiled once, and what that costs at each.
 
-Run it with `python tutorials/14_open_lengths.py`; the tests run it too. It needs no GPU: it runs on
-the emulated device at small lengths, and compiles for an H100 at large ones, of which all times are
-predictions. Where a GPU is, it measures, too. With a folder as its argument it writes its drawing
-there.
+Run it with `python tutorials/14_open_lengths.py`. It needs no GPU: it runs on the emulated device
+at small lengths, and compiles for an H100 at large ones, of which all times are predictions. Where
+a GPU is, it measures, too. With a folder as its argument it writes its drawing there.
 """
 
 from __future__ import annotations
@@ -132,9 +131,9 @@ if len(sys.argv) > 1:
 
 # 6. What else can be done with calls of many lengths? Compile for each that comes: the best tiles,
 #    but seconds before the first answer of each length. Or compile for powers of two, and pad each
-#    input to the next one (causal attention needs no mask for that): few compilations, but up to
-#    twice the tokens. `time_at` predicts all three from one report: the times of the best tiles are
-#    known at the lengths that were asked about, and any other length counts as the next of these.
+#    input to the next one: few compilations, but up to twice the tokens. `time_at` predicts all
+#    three from one report: the times of the best tiles are known at some lengths, and any other
+#    length counts as the next of these.
 
 
 def padded(length: int) -> int:

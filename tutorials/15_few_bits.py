@@ -1,8 +1,7 @@
 """Lesson 15: one linear layer, from float16 to codes of 4 bits, and what its kernel is then.
 
-Run it with `python tutorials/15_few_bits.py`; the tests run it too. It needs no GPU: it runs on the
-emulated device, and compiles for an H100, of which all times are predictions. Where a GPU is, it
-measures, too.
+Run it with `python tutorials/15_few_bits.py`. It needs no GPU: it runs on the emulated device, and
+compiles for an H100, of which all times are predictions. Where a GPU is, it measures, too.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ for name, model in arrived.items():
 
 # 5. What is folded, although it arrives as codes. Kernels decode what products read, and only by
 #    `(code - zero) * scale + offset`: weights that are computed otherwise are folded. (So are
-#    matrices below 16 KiB, which are too small to matter.)
+#    matrices below 16 KiB.)
 
 
 class AlsoRead(nn.Module):
@@ -203,12 +202,12 @@ for module in AlsoRead(), Powers():
 
 # 6. For an H100, in float16, which need not be here. At 1 and 16 rows one kernel does it all: it
 #    reads codes into registers, turns them into float16 there, and hands these to the tensor cores,
-#    even for one row, so that a weight costs little but its decoding. No operand waits in shared
-#    memory, as float16's do at 16 rows: a warp has 16 rows of the matrix, or a few times that, and
-#    a part of the sum, and a lane's load of 16 bytes is 32 codes that lie side by side. At 256 rows
-#    each weight is used 256 times, so that tensor cores decide, not bytes. Codes are copied to
-#    shared memory with the rows, a warpgroup decodes those of the next step while the products of
-#    this one run, and each decoded weight meets all rows of the tile.
+#    even for one row, so that a weight costs little but its decoding. Codes do not pass through
+#    shared memory: a warp has 16 rows of the matrix, or a few times that, and a part of the sum,
+#    and a lane loads 16 bytes, 32 codes that lie side by side. At 256 rows each weight is used 256
+#    times, so that tensor cores decide, not bytes. Codes are copied to shared memory with the rows,
+#    a warpgroup decodes those of the next step while the products of this one run, and each decoded
+#    weight meets all rows of the tile.
 
 
 def on_h100(module: nn.Module, rows: int) -> CompiledModel:

@@ -1,12 +1,11 @@
 """Lesson 16: the first day with a new GPU, from installing to running on another machine.
 
-Run it with `python tutorials/16_first_day.py`; the tests run it too. It needs no GPU: what runs is
-emulated, and what is compiled for an H200 is saved for it. All times are predictions, unless there
-is such a GPU.
+Run it with `python tutorials/16_first_day.py`. It needs no GPU: what runs is emulated, and what is
+compiled for an H200 is saved for it. All times are predictions, unless there is such a GPU.
 
 Install the package with the compiler for your GPU, `cuda` or `rocm`, and with what your models come
-from: `pip install -e '.[cuda,torch,emulate]'` in a checkout. Compiling needs
-neither a toolkit nor a GPU; running needs a driver.
+from: `pip install -e '.[cuda,torch,emulate]'` in a checkout. Compiling needs neither a toolkit nor
+a GPU; running needs a driver.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def compiled(module: nn.Module, device: str, x: torch.Tensor, options: Options) 
 
 # 2. Is it right? That takes no GPU: the emulated device runs the kernels on the CPU, for which a
 #    small model is enough. `verify` compares each kernel with NumPy, and the whole with PyTorch.
-#    Anything that cannot be compiled would have been refused by name.
+#    What cannot be compiled would have been refused by name.
 
 torch.manual_seed(0)
 small, rows = FeedForward(64).eval(), torch.randn(16, 64)
@@ -73,9 +72,9 @@ print(first.explain())
 
 # 4. Why is that slow? The table says which parts of your module take the time, by their names, and
 #    what bounds them. The norm is bound by bytes: it is as fast as memory lets it be. The linear
-#    layers, nearly all of the time, are bound by arithmetic. `explain("kernels")` tells how each
-#    kernel is written: the rule `contraction` multiplies on CUDA cores, in float32, as the model
-#    says. Tensor cores could do that much faster.
+#    layers, nearly all of the time, are bound by arithmetic. `explain("kernels")` tells how each is
+#    written: the rule `contraction` multiplies on CUDA cores, in float32, as the model says. Tensor
+#    cores could do that much faster.
 
 print(first.explain("kernels"))
 products = [kernel for kernel in first.report.kernels if kernel.rule == "contraction"]
