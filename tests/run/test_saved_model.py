@@ -138,8 +138,6 @@ class TestAllOrNothing:
     def test_a_missing_folder_is_told(self, model: CompiledModel, tmp_path: Path) -> None:
         with pytest.raises(SavedModelError, match=r"folder[^§]*no\n[^§]*create it"):
             model.save(tmp_path / "no" / "m.tvmtile")
-        with pytest.raises(OSError, match=r"the folder of \S+page.html does not exist"):
-            model.save_report(tmp_path / "no" / "page.html")
 
     @pytest.mark.parametrize("name", ["model.onnx", "model.pt2", "model.relay"])
     def test_a_model_that_is_not_compiled_is_not_loaded(self, name: str, tmp_path: Path) -> None:
