@@ -83,7 +83,7 @@ def test_a_page_of_a_gpu_has_measured_times_beside_predicted_ones(
 
 
 def test_a_page_is_whole_or_as_it_was(model: tvm_tile.CompiledModel, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"the folder of \S+page.html does not exist"):
         model.save_report(tmp_path / "nowhere" / "page.html")
     folder = tmp_path / "page.html"
     folder.mkdir()

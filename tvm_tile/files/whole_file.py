@@ -41,6 +41,8 @@ def replacing(path: Path, *, permissions: int = 0o666, durable: bool = True) -> 
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(mode := path.lstat().st_mode) and not stat.S_ISLNK(mode):
             raise FileExistsError(f"{path} is not a regular file, so it is not replaced")
+    if not path.parent.exists():
+        raise FileNotFoundError(f"the folder of {path} does not exist")
     name = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
     descriptor, is_named = _create(name, permissions)
     try:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -83,14 +84,21 @@ def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
     if after.same_as(before):
         return after
     known = {str(var.name_hint): func for var, func in before.functions_items()}
-    gone = known.keys() - {str(var.name_hint) for var, _ in after.functions_items()}
-    within = _Within({name: known[name] for name in gone})
+    left = {str(var.name_hint) for var, _ in after.functions_items()}
+    # Fusion makes one function of groups that are alike: its names are not those of each.
+    gone = {
+        name: func
+        for name, func in known.items()
+        if name not in left
+        and isinstance(func, relax.Function)
+        and "Primitive" not in (func.attrs or {})
+    }
 
     def names(var: Any, flow: _Flow) -> Mapping[Any, Names]:
         func = known.get(str(var.name_hint))
         if not isinstance(func, relax.Function) or func.same_as(after[var]):
             return flow.names
-        return _inherited(_Flow.of(func, within), flow)
+        return _inherited(_Flow.of(func, gone), flow)
 
     return _changed(after, names)
 
@@ -112,26 +120,18 @@ def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
     return {name: tuple(filter(None, dict.fromkeys(each))) for name, each in found.items()}
 
 
-class _Within:
-    """The names of what functions of a model compute, which are known by their own names."""
+def _names_within(value: Any, gone: Mapping[str, Any], callers: tuple[str, ...] = ()) -> Names:
+    """The names that an expression carries, and those within a function of ``gone`` that it calls.
 
-    def __init__(self, functions: Mapping[str, Any]) -> None:
-        # Fusion makes one function of groups that are alike: its names are not those of each.
-        self._own = {
-            name: [value for _, value in bindings_of(func.body)]
-            for name, func in functions.items()
-            if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {})
-        }
-        self._found: dict[str, Names] = {}
-
-    def of(self, value: Any) -> Names:
-        """The names that an expression carries, and those within the function that it calls."""
-        called = getattr(value, "op", None)
-        name = str(called.name_hint) if isinstance(called, ir.GlobalVar) else ""
-        if name in self._own and name not in self._found:
-            self._found[name] = ()  # where it calls itself, as loops do
-            self._found[name] = united(map(self.of, self._own[name]))
-        return united((names_of(value), self._found.get(name, ())))
+    ``callers`` are functions that it is within, which may call themselves, as loops do.
+    """
+    called = getattr(value, "op", None)
+    name = str(called.name_hint) if isinstance(called, ir.GlobalVar) else ""
+    if name not in gone or name in callers:
+        return names_of(value)
+    within = (value for _, value in bindings_of(gone[name].body))
+    inner = (_names_within(own, gone, (*callers, name)) for own in within)
+    return united((names_of(value), *inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,11 @@ class _Flow:
     results: Sequence[Any]
 
     @classmethod
-    def of(cls, func: relax.Function, within: _Within | None = None) -> _Flow:
-        """Read the flow of values in a function, which are named also as what they call is."""
+    def of(cls, func: relax.Function, gone: Mapping[str, Any] = MappingProxyType({})) -> _Flow:
+        """Read the flow of values in a function, named also as what they call of ``gone`` is."""
         bindings = list(bindings_of(func.body))
         reads = {var: list(relax.analysis.free_vars(value)) for var, value in bindings}
-        tell = names_of if within is None else within.of
-        found = ((var, tell(value)) for var, value in bindings)
+        found = ((var, _names_within(value, gone)) for var, value in bindings)
         names = {var: own for var, own in found if own}
         moved = {
             var: value for var, value in bindings if isinstance(value, relax.Var | relax.Tuple)

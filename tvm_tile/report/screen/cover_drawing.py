@@ -6,20 +6,18 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from tvm_tile.graph.open_extents import Point
 from tvm_tile.report.cover_report import CoverReport, ModelCover
+from tvm_tile.report.screen import svg
 
 # All in pixels.
 _MARGIN, _LEFT, _TITLE, _LINE, _GAP = 16, 64, 24, 14, 22
 _WIDTH, _HEIGHT = 960, 130  # of a picture
-_GOLDEN_ANGLE = 137.508  # degrees from the hue of one tile to the next: all differ
 _STEPS = (1, 2, 5)  # of an axis, times powers of ten
 _LEAST_SPAN = 2.5  # from the bottom of an axis to its top, which has one of the steps on it then
 _ROOM = 1.05  # above and below the lines
-_HEAD = """<style>
-  text { font: 12px sans-serif; dominant-baseline: middle }
+_STYLE = """
   .at { font-size: 11px; text-anchor: middle; fill: #444 }
   .time { font-size: 11px; text-anchor: end; fill: #444 }
   .frame { fill: none; stroke: #444 }
@@ -28,8 +26,7 @@ _HEAD = """<style>
   .runs, .best { fill: none; stroke-width: 2 }
   .runs { stroke: #1f5fa8 }
   .best { stroke: #b3261e; stroke-dasharray: 5 4 }
-</style>
-<rect width="100%" height="100%" fill="white"/>"""
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +85,11 @@ def draw_cover(model: ModelCover, how: str) -> str:
     pictures = list(_pictures(model))
     title = f"Time over open extents, {how}, behind launches. Solid: tiles that run. "
     title += "Dashed: the best tile at each extent." if pictures else "No kernel has any."
-    parts, top = [_HEAD, _text(_MARGIN, _MARGIN + _TITLE / 2, title)], _MARGIN + _TITLE
+    parts, top = [svg.text(_MARGIN, _MARGIN + _TITLE / 2, title)], _MARGIN + _TITLE
     for picture in pictures:
         parts += _drawn(picture, top)
         top += picture.height
-    size = f'width="{_LEFT + _WIDTH + 2 * _MARGIN}" height="{top + _MARGIN}"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+    return svg.document(_LEFT + _WIDTH + 2 * _MARGIN, top + _MARGIN, _STYLE, parts)
 
 
 def _pictures(model: ModelCover) -> Iterator[_Picture]:
@@ -164,22 +160,22 @@ def _drawn(picture: _Picture, top: int) -> Iterator[str]:
     columns, wide = picture.columns, _WIDTH / len(picture.columns)
     left, first = _MARGIN + _LEFT, top + _TITLE
     axis = _Axis.of(columns, first)
-    yield _text(left, top + _TITLE / 2, picture.title)
+    yield svg.text(left, top + _TITLE / 2, picture.title)
     for place, column in enumerate(columns):
-        shape = f'x="{left + place * wide:.1f}" y="{first}" width="{wide:.1f}" height="{_HEIGHT}"'
-        told = escape(f"{_list(picture.names, column.extents)}\n{_times(column)}\n{column.told}")
-        yield f'<rect {shape} fill="{_colour(column.tile)}"><title>{told}</title></rect>'
+        told = f"{_list(picture.names, column.extents)}\n{_times(column)}\n{column.told}"
+        fill = "white" if column.tile is None else svg.colour(column.tile, 92)
+        yield svg.box(left + place * wide, first, wide, _HEIGHT, fill=fill, told=told)
     for seconds in axis.ticks():
         y = axis.y(seconds)
-        yield f'<path class="tick" d="M{left} {y:.1f} h{_WIDTH}"/>'
-        yield _text(left - 6, y, f"{seconds * 1e6:.3g} us", "time")
+        yield svg.path(f"M{left} {y:.1f} h{_WIDTH}", "tick")
+        yield svg.text(left - 6, y, f"{seconds * 1e6:.3g} us", "time")
     for place, (own, other) in enumerate(itertools.pairwise(columns), start=1):
         if own.tile != other.tile:
             x = left + place * wide
-            yield f'<path class="end" d="M{x:.1f} {first} v{_HEIGHT}"/>'
+            yield svg.path(f"M{x:.1f} {first} v{_HEIGHT}", "end")
     yield _line("runs", [axis.y(column.seconds) for column in columns], left, wide)
     yield _line("best", [axis.y(column.best_seconds) for column in columns], left, wide)
-    yield f'<rect class="frame" x="{left}" y="{first}" width="{_WIDTH}" height="{_HEIGHT}"/>'
+    yield svg.box(left, first, _WIDTH, _HEIGHT, kind="frame")
     yield from _extents(picture, first + _HEIGHT, wide)
 
 
@@ -187,21 +183,16 @@ def _extents(picture: _Picture, top: float, wide: float) -> Iterator[str]:
     """The extents below the columns, a line for each name."""
     for line, name in enumerate(picture.names):
         y = top + _LINE * (line + 0.5)
-        yield _text(_MARGIN + _LEFT - 6, y, name, "time")
+        yield svg.text(_MARGIN + _LEFT - 6, y, name, "time")
         for place, column in enumerate(picture.columns):
             x = _MARGIN + _LEFT + (place + 0.5) * wide
-            yield _text(x, y, str(column.extents[line]), "at")
+            yield svg.text(x, y, str(column.extents[line]), "at")
 
 
 def _line(kind: str, heights: Sequence[float], left: float, wide: float) -> str:
     """Steps, one as wide as each column."""
     steps = (f"V{y:.1f} H{left + (place + 1) * wide:.1f}" for place, y in enumerate(heights))
-    return f'<path class="{kind}" d="M{left} {heights[0]:.1f} {" ".join(steps)}"/>'
-
-
-def _colour(tile: int | None) -> str:
-    """Colour of a tile."""
-    return "white" if tile is None else f"hsl({tile * _GOLDEN_ANGLE % 360:.0f} 60% 92%)"
+    return svg.path(f"M{left} {heights[0]:.1f} {' '.join(steps)}", kind)
 
 
 def _times(column: _Column) -> str:
@@ -212,9 +203,3 @@ def _times(column: _Column) -> str:
 def _list(names: Sequence[str], extents: Point) -> str:
     """Extents with their names, such as ``"n = 4, h = 8"``."""
     return ", ".join(f"{name} = {extent}" for name, extent in zip(names, extents, strict=True))
-
-
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    """A line of text of the drawing."""
-    own = f' class="{kind}"' if kind else ""
-    return f'<text{own} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from html import escape
 
+from tvm_tile.report.screen import svg
+from tvm_tile.report.screen.short_names import cut
 from tvm_tile.tile.weld.connect import Decision, Edge
 
 # All in pixels.
@@ -22,14 +23,12 @@ _COLOURS = {
     "register": "#1a6b3c",
     "in place": "#8a8a8a",
 }
-_HEAD = """<style>
-  text { font: 12px sans-serif; dominant-baseline: middle }
+_STYLE = """
   .box { fill: #f4f4f4; stroke: #444 }
   .frame { fill: none; stroke: #444; stroke-width: 2; rx: 6 }
   .apart { stroke-dasharray: 6 4; stroke-width: 1 }
   path { fill: none; stroke-width: 1.5 }
-</style>
-<rect width="100%" height="100%" fill="white"/>"""
+"""
 
 
 def draw(decisions: Sequence[Decision]) -> str:
@@ -44,13 +43,13 @@ def draw(decisions: Sequence[Decision]) -> str:
     counts = Counter(decisions)
     lanes = max((len(decision.edges) for decision in counts), default=0)
     width = _BOX_WIDTH + lanes * _LANE + _LABEL_WIDTH + 2 * _PADDING
-    parts, top = [_HEAD], _MARGIN
+    parts: list[str] = []
+    top = _MARGIN
     for decision, count in counts.items():
         height = _height(decision)
         parts += _frame(decision, count, top, width)
         top += _TITLE + height + _MARGIN
-    size = f'width="{width + 2 * _MARGIN}" height="{top}"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+    return svg.document(width + 2 * _MARGIN, top, _STYLE, parts)
 
 
 def _height(decision: Decision) -> int:
@@ -63,16 +62,13 @@ def _frame(decision: Decision, count: int, top: int, width: int) -> Iterator[str
     title = f"{count} x {decision.reason or decision.rule}, {decision.saved_bytes / 1e6:.2f} MB "
     title += "of traffic between them" if decision.reason else "less traffic"
     style = "frame apart" if decision.reason else "frame"
-    box = f'x="{_MARGIN}" y="{top + _TITLE}" width="{width}" height="{_height(decision)}"'
-    yield _text(_MARGIN, top + _TITLE // 2, title)
-    yield f'<rect class="{style}" {box}/>'
+    yield svg.text(_MARGIN, top + _TITLE // 2, title)
+    yield svg.box(_MARGIN, top + _TITLE, width, _height(decision), kind=style)
     left, first = _MARGIN + _PADDING, top + _TITLE + _PADDING
     for number, name in enumerate(decision.functions):
         y = first + number * (_BOX_HEIGHT + _GAP)
-        shape = f'x="{left}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}"'
-        yield f'<rect class="box" {shape}><title>{escape(name)}</title></rect>'
-        short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-        yield _text(left + 8, y + _BOX_HEIGHT // 2, short)
+        yield svg.box(left, y, _BOX_WIDTH, _BOX_HEIGHT, kind="box", told=name)
+        yield svg.text(left + 8, y + _BOX_HEIGHT // 2, cut(name, _LONGEST))
     for lane, edge in enumerate(decision.edges, start=1):
         yield from _arrow(decision, edge, (left + _BOX_WIDTH, first), lane)
 
@@ -84,13 +80,7 @@ def _arrow(decision: Decision, edge: Edge, corner: tuple[int, int], lane: int) -
         first + number * (_BOX_HEIGHT + _GAP) + _BOX_HEIGHT // 2 + shift
         for number, shift in ((edge.maker, 5), (edge.taker, -5))
     )
-    colour = _COLOURS[decision.level(edge)]
     line = f"M{right} {start} H{right + lane * _LANE} V{end} H{right + 2} l5 -3 m-5 3 l5 3"
-    yield f'<path stroke="{colour}" d="{line}"/>'
+    yield svg.path(line, stroke=_COLOURS[decision.level(edge)])
     beyond = right + (len(decision.edges) + 1) * _LANE
-    yield _text(beyond, start - 5, f"{edge.size / 1e6:.2f} MB, {decision.level(edge)}")
-
-
-def _text(x: int, y: int, text: str) -> str:
-    """A line of text of the drawing."""
-    return f'<text x="{x}" y="{y}">{escape(text)}</text>'
+    yield svg.text(beyond, start - 5, f"{edge.size / 1e6:.2f} MB, {decision.level(edge)}")

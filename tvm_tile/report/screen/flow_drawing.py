@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.rprogram import RProgram
+from tvm_tile.report.screen import svg
 from tvm_tile.report.screen.flow_text import Told, summary, told
+from tvm_tile.report.screen.short_names import cut
 
 # All in pixels.
 _MARGIN, _TITLE = 16, 24
@@ -16,18 +17,15 @@ _BOX_WIDTH, _LINE, _PADDING, _GAP = 640, 16, 6, 18
 _LANE = 12  # between two arrows that run side by side
 _SHIFT = 5  # from the middle of a box to where arrows leave it, and to where they arrive
 _LONGEST = 98  # letters of a line that a box holds
-_GOLDEN_ANGLE = 137.508  # degrees from the hue of one body to the next: all differ
-_HEAD = """<style>
-  text { font: 12px sans-serif; dominant-baseline: middle }
+_STYLE = """
   .waits { font-size: 11px; fill: #444 }
-  .box { stroke: #444 }
+  .box { stroke: #444; rx: 4px }
   .arrow { fill: none; stroke: #444; stroke-width: 1.5; marker-end: url(#tip) }
   .otherwise { stroke-dasharray: 5 3 }
-</style>
-<marker id="tip" refX="5" refY="3" markerWidth="6" markerHeight="6" orient="auto">
+"""
+_TIP = """<marker id="tip" refX="5" refY="3" markerWidth="6" markerHeight="6" orient="auto">
   <path d="M0 0 L6 3 L0 6 z" fill="#444"/>
-</marker>
-<rect width="100%" height="100%" fill="white"/>"""
+</marker>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +76,16 @@ def draw_veu(
     )
     tops = list(_tops(code))
     x = _MARGIN + left * _LANE
-    parts = [_HEAD, _text(_MARGIN, _MARGIN + _TITLE // 2, f"vEU {veu}: {summary(program)}")]
+    parts = [_TIP, svg.text(_MARGIN, _MARGIN + _TITLE // 2, f"vEU {veu}: {summary(program)}")]
     for own, top in zip(code, tops, strict=False):
         parts += _box(own, operators, x, top)
     for place, own in enumerate(code):
         if place + 1 in (own.next, own.otherwise):
             start = f"M{x + _BOX_WIDTH // 2} {tops[place] + _height(own)}"
-            parts.append(_path(f"{start} V{tops[place + 1]}", is_otherwise=own.next != place + 1))
+            parts.append(_line(f"{start} V{tops[place + 1]}", is_otherwise=own.next != place + 1))
     parts += (_arrow(jump, code, tops, x) for jump in found)
     width = x + _BOX_WIDTH + right * _LANE + _MARGIN
-    size = f'width="{width}" height="{tops[-1] - _GAP + _MARGIN}"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+    return svg.document(width, tops[-1] - _GAP + _MARGIN, _STYLE, parts)
 
 
 def jumps(code: Sequence[Told]) -> tuple[Jump, ...]:
@@ -135,15 +132,12 @@ def _box(own: Told, operators: Sequence[ROperator], x: int, top: int) -> Iterato
     """The box of an instruction, with its text."""
     fill = "#f4f4f4"
     if own.operator is not None:
-        fill = f"hsl({operators[own.operator].body * _GOLDEN_ANGLE % 360:.0f} 60% 85%)"
-    shape = f'x="{x}" y="{top}" width="{_BOX_WIDTH}" height="{_height(own)}" rx="4"'
+        fill = svg.colour(operators[own.operator].body, 85)
     lines = own.does, *(f"waits for {wait}" for wait in own.waits)
-    title = escape("\n".join(lines))
-    yield f'<rect class="box" fill="{fill}" {shape}><title>{title}</title></rect>'
+    yield svg.box(x, top, _BOX_WIDTH, _height(own), kind="box", fill=fill, told="\n".join(lines))
     for number, line in enumerate(lines):
         y = top + _PADDING + _LINE * number + _LINE // 2
-        short = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
-        yield _text(x + 8, y, short, "waits" if number else "")
+        yield svg.text(x + 8, y, cut(line, _LONGEST), "waits" if number else "")
 
 
 def _arrow(jump: Jump, code: Sequence[Told], tops: Sequence[int], x: int) -> str:
@@ -152,16 +146,9 @@ def _arrow(jump: Jump, code: Sequence[Told], tops: Sequence[int], x: int) -> str
     end = tops[jump.end] + _height(code[jump.end]) // 2 - _SHIFT
     edge, away = (x, -1) if jump.is_back else (x + _BOX_WIDTH, 1)
     line = f"M{edge} {start} H{edge + away * jump.lane * _LANE} V{end} H{edge}"
-    return _path(line, is_otherwise=jump.is_otherwise)
+    return _line(line, is_otherwise=jump.is_otherwise)
 
 
-def _path(line: str, *, is_otherwise: bool) -> str:
+def _line(line: str, *, is_otherwise: bool) -> str:
     """The path of an arrow, dashed if it is taken otherwise."""
-    dashed = " otherwise" if is_otherwise else ""
-    return f'<path class="arrow{dashed}" d="{line}"/>'
-
-
-def _text(x: int, y: int, text: str, kind: str = "") -> str:
-    """A line of text of the drawing."""
-    own = f' class="{kind}"' if kind else ""
-    return f'<text{own} x="{x}" y="{y}">{escape(text)}</text>'
+    return svg.path(line, "arrow otherwise" if is_otherwise else "arrow")

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 
 from tvm_tile.device.device import Device
 from tvm_tile.plan.execution_plan import ExecutionPlan, ROperator
 from tvm_tile.plan.timeline import Slot, timeline
+from tvm_tile.report.screen import svg
 
 # All in pixels.
 _MARGIN, _TITLE, _AXIS = 16, 24, 20
 _WIDTH, _HEIGHT = 1200, 660  # of the time and of all vEUs
 _TICKS = 10
-_GOLDEN_ANGLE = 137.508  # degrees from the hue of one body to the next: all differ
 # A page that shows the drawing may have colours of its own for what is no task.
-_HEAD = """<style>
-  text { font: 12px sans-serif; dominant-baseline: middle }
+_STYLE = """
   text { fill: black; fill: var(--gantt-ink, black) }
-  .paper { fill: white; fill: var(--gantt-paper, white) }
+  #paper { fill: var(--gantt-paper, white) }
   .frame { fill: #f4f4f4; fill: var(--gantt-frame, #f4f4f4); stroke: #444 }
   .tick { stroke: #444; stroke-width: 0.5; stroke-dasharray: 2 4 }
   .task { stroke: white; stroke-width: 0.2 }
-</style>
-<rect class="paper" width="100%" height="100%"/>"""
+"""
 
 
 def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device) -> str:
@@ -40,24 +37,22 @@ def gantt(operators: tuple[ROperator, ...], plan: ExecutionPlan, device: Device)
     waits = "flags" if plan.uses_flags else "barriers"
     kind = f"{plan.num_veus} vEUs of {plan.block_size} threads, {len(plan.steps)} steps, {waits}"
     title = f"{len(operators)} operators in {plan.seconds * 1e6:.1f} us: {kind}"
-    corner = f'x="{_MARGIN}" y="{_MARGIN + _TITLE}"'
     parts = [
-        _HEAD,
-        _text(_MARGIN, _MARGIN + _TITLE / 2, title),
-        f'<rect class="frame" {corner} width="{_WIDTH}" height="{_HEIGHT}"/>',
+        svg.text(_MARGIN, _MARGIN + _TITLE / 2, title),
+        svg.box(_MARGIN, _MARGIN + _TITLE, _WIDTH, _HEIGHT, kind="frame"),
         *(_box(span, operators, plan, seconds) for span in spans),
         *_axis(seconds),
     ]
     width, height = _WIDTH + 2 * _MARGIN, _HEIGHT + _TITLE + _AXIS + 2 * _MARGIN
     # On a page no wider than its place, but never too small to be read.
-    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    size += ' style="max-width: 100%; min-width: 700px; height: auto"'
-    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', *parts, "</svg>\n"])
+    fits = "max-width: 100%; min-width: 700px; height: auto"
+    size = f"0 0 {width} {height}"
+    return svg.document(width, height, _STYLE, parts, viewBox=size, style=fits)
 
 
 def colour(operator: ROperator) -> str:
     """Colour that fills the boxes of an operator; equal for equal code."""
-    return f"hsl({operator.body * _GOLDEN_ANGLE % 360:.0f} 60% 55%)"
+    return svg.colour(operator.body, 55)
 
 
 def _box(span: Slot, operators: tuple[ROperator, ...], plan: ExecutionPlan, seconds: float) -> str:
@@ -66,9 +61,7 @@ def _box(span: Slot, operators: tuple[ROperator, ...], plan: ExecutionPlan, seco
     x, y = _MARGIN + span.begin * across, _MARGIN + _TITLE + span.first_veu * down
     width, height = (span.end - span.begin) * across, span.num_veus * down
     operator = operators[span.operator]
-    shape = f'x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"'
-    told = f"<title>{escape(operator.name)}</title>"
-    return f'<rect class="task" {shape} fill="{colour(operator)}">{told}</rect>'
+    return svg.box(x, y, width, height, kind="task", fill=colour(operator), told=operator.name)
 
 
 def _axis(seconds: float) -> Iterator[str]:
@@ -76,10 +69,5 @@ def _axis(seconds: float) -> Iterator[str]:
     top, bottom = _MARGIN + _TITLE, _MARGIN + _TITLE + _HEIGHT
     for tick in range(_TICKS):
         x = _MARGIN + tick * _WIDTH / _TICKS
-        yield f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>'
-        yield _text(x, bottom + _AXIS / 2, f"{seconds * tick / _TICKS * 1e6:.1f} us")
-
-
-def _text(x: float, y: float, text: str) -> str:
-    """A line of text of the drawing."""
-    return f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+        yield svg.path(f"M{x:.1f} {top}V{bottom}", "tick")
+        yield svg.text(x, bottom + _AXIS / 2, f"{seconds * tick / _TICKS * 1e6:.1f} us")
