@@ -131,6 +131,7 @@ def test_what_pages_name_is_there() -> None:
     options = {field.name for field in dataclasses.fields(tvm_tile.Options)}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"tvm_tile-(.*?)-py3", text)) <= {tvm_tile.__version__}, page
         for error in re.findall(r"`(?:tvm_tile\.)?(\w+Error)[`:]", text):
             assert hasattr(tvm_tile, error), (page, error)
         assert set(re.findall(r"\bOptions\((\w+)=", text)) <= options, page
