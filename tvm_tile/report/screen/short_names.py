@@ -9,8 +9,10 @@ from collections.abc import Sequence
 SIGN = " + "
 """Between two names of several that are told as one."""
 
+CUT = "…"
+"""What stands for text that is left out."""
+
 _ALSO = ", "  # between values that are told as one
-_CUT = "…"
 _KEPT = 4  # parts of a long path
 _PART = re.compile(r"[^/.]+[/.]*|[/.]+")
 _NUMBER = re.compile(r"(\d+)")
@@ -29,7 +31,7 @@ def short(names: Sequence[str], width: int) -> str:
     if len(SIGN.join(own)) > width:
         parts = _PART.findall(own[0])
         if len(parts) > _KEPT:
-            own[0] = _CUT + "".join(parts[-_KEPT:])
+            own[0] = CUT + "".join(parts[-_KEPT:])
     return _as_many(own, SIGN, width)
 
 
@@ -67,8 +69,8 @@ def cut(text: str, width: int) -> str:
     """A text on at most ``width`` characters: a longer one without its middle."""
     if len(text) <= width:
         return text
-    kept = max(width - len(_CUT), 0)
-    return text[: kept // 2] + _CUT[:width] + text[len(text) - (kept + 1) // 2 :]
+    kept = max(width - len(CUT), 0)
+    return text[: kept // 2] + CUT[:width] + text[len(text) - (kept + 1) // 2 :]
 
 
 def _as_many(texts: Sequence[str], sign: str, width: int) -> str:
