@@ -42,7 +42,9 @@ def short_of_calls(calls: Sequence[Sequence[str]], width: int) -> str:
         calls: the names of each call's values.
         width: the most characters.
     """
-    return _as_many([short(names, width) for names in folded(calls)], _ALSO, width)
+    groups = folded(calls)
+    room = width - len(f"{_ALSO}and {len(groups)} more") * (len(groups) > 1)
+    return _as_many([short(names, max(room, 1)) for names in groups], _ALSO, width, "and ")
 
 
 def folded(calls: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -73,10 +75,13 @@ def cut(text: str, width: int) -> str:
     return text[: kept // 2] + CUT[:width] + text[len(text) - (kept + 1) // 2 :]
 
 
-def _as_many(texts: Sequence[str], sign: str, width: int) -> str:
-    """Texts with a sign between them, as many as there is room for, and how many more there are."""
+def _as_many(texts: Sequence[str], sign: str, width: int, last: str = "") -> str:
+    """Texts with a sign between them, as many as there is room for, and how many more there are.
+
+    ``last`` are words ahead of that number.
+    """
     for kept in range(len(texts), 0, -1):
-        more = [f"{len(texts) - kept} more"] if kept < len(texts) else []
+        more = [f"{last}{len(texts) - kept} more"] if kept < len(texts) else []
         told = sign.join([*texts[:kept], *more])
         if len(told) <= width:
             return told
