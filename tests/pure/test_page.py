@@ -106,7 +106,7 @@ def test_names_of_a_model_stay_text_wherever_they_are() -> None:
 
 def tame(own: Content) -> dict[str, object]:
     """The same page of harmless names."""
-    told = content(12, "a name")
+    told = content(12, "a" * len(HOSTILE))
     return {
         "title": "a name",
         "report": replace(told.report, notes=("a note",), device="a device"),

@@ -72,7 +72,10 @@ def test_calls_whose_names_differ_in_numbers_are_told_as_one() -> None:
     calls = [(f"layers.{n}.up", f"layers.{n}.relu6") for n in range(16)]
     assert short_of_calls(calls, 60) == "layers.*.up + relu6"
     assert short_of_calls([*calls, ("head",)], 60) == "layers.*.up + relu6, head"
-    assert short_of_calls([*calls, ("norm",), ("head",)], 28) == "layers.*.up + relu6, 2 more"
+    assert (
+        short_of_calls([*calls, ("normalization",), ("head",)], 34)
+        == "layers.*.up + relu6, and 2 more"
+    )
     assert short_of_calls([("fc1", "relu")], 60) == "fc1 + relu"
     assert short_of_calls([], 60) == ""
     assert folded([("stage1.0.conv1",), ("stage1.12.conv1",)]) == (("stage1.*.conv1",),)

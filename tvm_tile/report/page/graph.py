@@ -12,7 +12,7 @@ from tvm_tile.report.kernel_graph import KernelCall, KernelGraph
 from tvm_tile.report.page.kernels import BoxKind, KernelView
 from tvm_tile.report.page.layout import Plane, lay_out
 from tvm_tile.report.page.numbers import bytes_text, share_text, time_text
-from tvm_tile.report.screen.short_names import SIGN, cut, short
+from tvm_tile.report.screen.short_names import CUT, SIGN, cut, short
 
 BOX = (252.0, 62.0)
 """Width and height of a box in pixels."""
@@ -72,6 +72,12 @@ class Box:
     gives: tuple[Link, ...]
     find: str
     inside: tuple[Link, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its texts leave something out."""
+        shown = self.title, *self.lines
+        return any(sign in text for text in shown for sign in (CUT, " more"))
 
     @property
     def heading(self) -> str:

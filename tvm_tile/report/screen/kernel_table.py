@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tvm_tile.report.compiled import KernelReport
 from tvm_tile.report.detail import Sort
 from tvm_tile.report.resources import Resources
 from tvm_tile.report.screen.short_names import short_of_calls
-from tvm_tile.report.screen.table import Part, Table, without
+from tvm_tile.report.screen.table import Part, Table
+from tvm_tile.tile.rules import RunnerUp
 
 _ROOM = 80  # characters for what a kernel computes
 
@@ -26,30 +27,43 @@ def sorted_by(kernels: Iterable[KernelReport], sort: Sort) -> list[KernelReport]
 
 def render_kernels(kernels: Sequence[KernelReport]) -> Iterator[Part]:
     """Lines for people: the table, without columns that say nothing, then machine code."""
-    rows: Sequence[tuple[str, ...]] = [_HEADING, *(_row(kernel) for kernel in kernels)]
-    for name, is_told in (
-        ("measured", any(kernel.measured for kernel in kernels)),
-        ("next rule", any(kernel.runner_up for kernel in kernels)),
-        ("computes", any(kernel.names for kernel in kernels)),
-    ):
-        rows = rows if is_told else without(name, rows)
-    yield Table(tuple(rows), spare=("next rule", "grid", "block", "kernel"))
+    columns = {heading: [tell(kernel) for kernel in kernels] for heading, tell in _COLUMNS.items()}
+    told = {own: cells for own, cells in columns.items() if own not in _RARE or {*cells} - {"-"}}
+    rows = tuple(told), *zip(*told.values(), strict=True)
+    yield Table(rows, spare=("next rule", "grid", "block", "kernel"))
     yield from _machine_code(kernels)
 
 
+def _ours(kernel: KernelReport, text: str) -> str:
+    """A cell of what TVM's schedules do not tell."""
+    return "-" if kernel.fallback else text
+
+
+def _measured(kernel: KernelReport) -> str:
+    """Words for the measured candidate that was kept."""
+    taken = f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"
+    return taken if kernel.measured else "-"
+
+
+def _next(other: RunnerUp | None) -> str:
+    """Words for the best choice of another rule."""
+    return f"{other.rule} {other.seconds * 1e6:.1f} us" if other else "-"
+
+
 # Names last: fused kernels have long ones.
-_HEADING = (
-    "rule",
-    "grid",
-    "block",
-    "tile",
-    "predicted",
-    "measured",
-    "next rule",
-    "traffic",
-    "kernel",
-    "computes",
-)
+_COLUMNS: dict[str, Callable[[KernelReport], str]] = {
+    "rule": lambda kernel: kernel.rule,
+    "grid": lambda kernel: _ours(kernel, str(kernel.grid)),
+    "block": lambda kernel: _ours(kernel, str(kernel.block)),
+    "tile": lambda kernel: kernel.tile or "-",
+    "predicted": lambda kernel: _ours(kernel, f"{kernel.seconds * 1e6:.1f} us"),
+    "measured": _measured,
+    "next rule": lambda kernel: _next(kernel.runner_up),
+    "traffic": lambda kernel: f"{kernel.traffic / 1e6:.2f} MB",
+    "kernel": lambda kernel: kernel.name,
+    "computes": lambda kernel: short_of_calls(kernel.names, _ROOM) or "-",
+}
+_RARE = "measured", "next rule", "computes"
 
 
 def _machine_code(kernels: Sequence[KernelReport]) -> Iterator[Part]:
@@ -81,25 +95,3 @@ def _taken(kernel: KernelReport, own: Resources) -> tuple[str, ...]:
         str(kernel.resident or "-") if is_main else "-",
         kernel.name,
     )
-
-
-def _row(kernel: KernelReport) -> tuple[str, ...]:
-    """Cells of a kernel."""
-    ours, other = not kernel.fallback, kernel.runner_up
-    return (
-        kernel.rule,
-        str(kernel.grid) if ours else "-",
-        str(kernel.block) if ours else "-",
-        kernel.tile or "-",
-        f"{kernel.seconds * 1e6:.1f} us" if ours else "-",
-        _measured(kernel) if kernel.measured else "-",
-        f"{other.rule} {other.seconds * 1e6:.1f} us" if other else "-",
-        f"{kernel.traffic / 1e6:.2f} MB",
-        kernel.name,
-        short_of_calls(kernel.names, _ROOM) or "-",
-    )
-
-
-def _measured(kernel: KernelReport) -> str:
-    """Words for the measured candidate that was kept."""
-    return f"{kernel.measured_seconds * 1e6:.1f} us, #{kernel.rank + 1} of {kernel.measured}"

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 SIGN = " + "
 """Between two names of several that are told as one."""
 
+CUT = "…"
+"""What stands for text that is left out."""
+
 _ALSO = ", "  # between values that are told as one
-_CUT = "…"
 _KEPT = 4  # parts of a long path
 _PART = re.compile(r"[^/.]+[/.]*|[/.]+")
 _NUMBER = re.compile(r"(\d+)")
@@ -29,7 +31,7 @@ def short(names: Sequence[str], width: int) -> str:
     if len(SIGN.join(own)) > width:
         parts = _PART.findall(own[0])
         if len(parts) > _KEPT:
-            own[0] = _CUT + "".join(parts[-_KEPT:])
+            own[0] = CUT + "".join(parts[-_KEPT:])
     return _as_many(own, SIGN, width)
 
 
@@ -40,7 +42,9 @@ def short_of_calls(calls: Sequence[Sequence[str]], width: int) -> str:
         calls: the names of each call's values.
         width: the most characters.
     """
-    return _as_many([short(names, width) for names in folded(calls)], _ALSO, width)
+    groups = folded(calls)
+    room = width - len(f"{_ALSO}and {len(groups)} more") * (len(groups) > 1)
+    return _as_many([short(names, max(room, 1)) for names in groups], _ALSO, width, "and ")
 
 
 def folded(calls: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -67,14 +71,17 @@ def cut(text: str, width: int) -> str:
     """A text on at most ``width`` characters: a longer one without its middle."""
     if len(text) <= width:
         return text
-    kept = max(width - len(_CUT), 0)
-    return text[: kept // 2] + _CUT[:width] + text[len(text) - (kept + 1) // 2 :]
+    kept = max(width - len(CUT), 0)
+    return text[: kept // 2] + CUT[:width] + text[len(text) - (kept + 1) // 2 :]
 
 
-def _as_many(texts: Sequence[str], sign: str, width: int) -> str:
-    """Texts with a sign between them, as many as there is room for, and how many more there are."""
+def _as_many(texts: Sequence[str], sign: str, width: int, last: str = "") -> str:
+    """Texts with a sign between them, as many as there is room for, and how many more there are.
+
+    ``last`` are words ahead of that number.
+    """
     for kept in range(len(texts), 0, -1):
-        more = [f"{len(texts) - kept} more"] if kept < len(texts) else []
+        more = [f"{last}{len(texts) - kept} more"] if kept < len(texts) else []
         told = sign.join([*texts[:kept], *more])
         if len(told) <= width:
             return told

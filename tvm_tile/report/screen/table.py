@@ -46,19 +46,14 @@ def lines_of(parts: Iterable[Part], width: int | None = None) -> Iterator[str]:
             yield from (" " * part.indent + line for line in aligned(_needed(part, room), room))
 
 
-def without(heading: str, rows: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-    """The rows of a table without a column."""
-    column = rows[0].index(heading)
-    return [(*row[:column], *row[column + 1 :]) for row in rows]
-
-
 def _needed(table: Table, room: int | None) -> Sequence[tuple[str, ...]]:
     """The rows of a table without the spare columns that there is no room for."""
     rows: Sequence[tuple[str, ...]] = table.rows
     for heading in table.spare:
         least = [min(_LEAST, width) for width in _widths(rows)]
         if room is not None and heading in rows[0] and _length(least) > room:
-            rows = without(heading, rows)
+            column = rows[0].index(heading)
+            rows = [(*row[:column], *row[column + 1 :]) for row in rows]
     return rows
 
 
