@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 import tvm
 from tvm import tirx
 
 from tvm_tile.device import find_device
-from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend import import_model
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.schedule.s_tir.normalize import inlined
@@ -80,20 +78,3 @@ def test_one_function_takes_of_several_tuples() -> None:
         key=lambda func: len(func.params),
     )
     assert len(last.params) == 2 * 9 + 1
-
-
-@pytest.mark.parametrize(
-    ("draw", "name"),
-    [
-        (lambda x: F.dropout(x, 0.5, training=True), "aten.dropout.default: random numbers"),
-        (lambda x: x + torch.rand(3), "aten.rand.default: random numbers"),
-    ],
-)
-def test_random_numbers_are_refused_before_anything_is_broken_down(draw, name) -> None:  # type: ignore[no-untyped-def]
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return draw(x)
-
-    with pytest.raises(UnsupportedOperatorError) as caught:
-        import_model(Model(), example_inputs=(torch.ones(3),))
-    assert name in caught.value.current

@@ -73,6 +73,14 @@ def erf_by_choice(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")) ->
         y[at] = T.if_then_else(x[at] > T.float32(0), T.erf(x[at]), x[at])
 
 
+@T.prim_func(private=True, s_tir=True)
+def atan2_of_one(
+    x: T.Buffer((4,), "float32"), n: T.Buffer((1,), "float32"), y: T.Buffer((4,), "float32")
+) -> None:
+    for at in T.vectorized(4):
+        y[at] = T.atan2(x[at], n[0])
+
+
 def after(func: Any) -> str:
     return str(TakeCallsApart()(IRModule({"f": func}))["f"].script())
 
@@ -81,6 +89,11 @@ def test_a_function_is_computed_between_two_vectors() -> None:
     text = after(erf_between)
     assert text.count("T.vectorized(4)") == 2
     assert text.count("T.unroll(4)") == 1
+
+
+def test_what_all_numbers_share_is_no_vector() -> None:
+    text = after(atan2_of_one)
+    assert "T.atan2(given[at], n[0])" in text
 
 
 @pytest.mark.parametrize("func", [exp_between, erf_by_choice], ids=["vectors_of_it", "by_choice"])

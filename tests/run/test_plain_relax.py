@@ -147,6 +147,17 @@ def test_new_values_are_returned_behind_the_outputs() -> None:
         np.testing.assert_allclose(count, theirs.count.numpy(), rtol=1e-5)
 
 
+def test_random_numbers_are_made_of_what_is_taken_and_returned() -> None:
+    x = torch.zeros(3, 4)
+    mod = from_exported_program(exported(Function(torch.rand_like), x))
+    draws = [run(mod, x, np.array(state)) for state in ([7, 0], [7, 1], [7, 0])]
+    assert [after.tolist() for _, after in draws] == [[7, 1], [7, 2], [7, 1]]
+    first, second, again = (drawn for drawn, _ in draws)
+    np.testing.assert_array_equal(first, again)
+    assert (first != second).all()
+    assert "tvm_tile" not in mod.script()
+
+
 def test_nothing_of_ours_is_left_in_the_module() -> None:
     """No attribute of this package's, no operator that only its builds know, nothing in place."""
     x = torch.randn(2, 3)

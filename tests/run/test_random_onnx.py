@@ -166,3 +166,4 @@ def test_draws_in_a_loop_are_refused() -> None:
 def test_plain_relax_takes_and_returns_the_state() -> None:
     mod = from_onnx(drawing())
     assert [len(mod["main"].params), len(mod["main"].ret_ty.fields)] == [2, 2]
+    assert "inplace" not in mod.script()

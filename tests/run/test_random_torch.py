@@ -328,6 +328,36 @@ def test_a_mask_is_drawn_in_the_kernel_that_drops() -> None:
     assert any("random numbers" in note for note in model.report.notes)
 
 
+def test_co_scheduled_kernels_draw_the_same() -> None:
+    """Kernels that read the count of calls end before it is raised, in whatever order they run."""
+    module = Drawing(
+        lambda x: (torch.rand_like(x), F.dropout(torch.relu(x @ x), training=True) @ x)
+    )
+    x = torch.rand(32, 32, generator=torch.Generator().manual_seed(0))
+    models = [
+        tvm_tile.compile(module, "emulated", example_inputs=(x,), coschedule=coschedule)
+        for coschedule in (False, True)
+    ]
+    for _ in range(3):
+        apart, together = (model(x) for model in models)
+        torch.testing.assert_close(apart, together)
+    assert models[1].state[RANDOM].numpy().tolist() == [0, 3]
+
+
+def test_behind_torch_compile_pytorch_draws() -> None:
+    """Numbers are those of PyTorch's generators, which a user seeds."""
+    module = Drawing(
+        lambda x: F.scaled_dot_product_attention(x, x, F.dropout(x * 2), dropout_p=0.5)
+    )
+    compiled = torch.compile(module, backend="tvm_tile", options={"device": "emulated"})
+    x = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0))
+    results = []
+    for run in (module, compiled):
+        torch.manual_seed(3)
+        results.append(run(x))
+    torch.testing.assert_close(*results)
+
+
 @pytest.mark.parametrize("name", ["loop", "branch", "poisson", "generator"])
 def test_refused_by_name(name: str) -> None:
     functions: dict[str, Callable[[Tensor], Tensor]] = {
