@@ -22,6 +22,7 @@ from bench.operator_ties import Ties, ties_of
 from tvm_tile.errors import TileError
 from tvm_tile.frontend import import_model
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.pairs.program import with_pairs
 from tvm_tile.runtime.held import initial_array
 
 if "expecttest" not in sys.modules:  # PyTorch's test suite imports it; its samples need it not
@@ -31,7 +32,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo
 
 # How many samples of each element type are run, spread evenly over PyTorch's list.
-COUNTS = {torch.float32: 12, torch.int64: 4, torch.bool: 4}
+COUNTS = {torch.float32: 12, torch.int64: 4, torch.bool: 4, torch.complex64: 4}
 
 FAILED_CALL = "when called:"  # begins what is said of errors of a compiled model
 
@@ -45,7 +46,6 @@ _RANDOM = (
     *("rand", "uniform", "poisson", "dropout", "fractional_max_pool", "gumbel_softmax"),
 )
 _EMPTY = ("empty", "new_empty")  # their numbers are arbitrary
-_COMPLEX = ("complex", "polar", "view_as_complex", "view_as_real", "stft", "istft", "imag")
 
 Tensors = tuple[torch.Tensor, ...]
 # The results; None where it was compiled only.
@@ -110,14 +110,10 @@ def left_out(info: OpInfo) -> str | None:
     short = info.name.rpartition("nn.functional.")[2].removesuffix("_like")
     if info.name.startswith(("linalg.", "ops.aten.linalg")) or name(info) in _LINEAR_ALGEBRA:
         return "linear algebra"
-    if info.name.startswith("fft."):
-        return "FFT"
     if info.name.startswith("sparse.") or "sparse" in info.name:
         return "sparse"
     if short.startswith(_RANDOM) or "dropout" in short:
         return "random"
-    if info.name in _COMPLEX:
-        return "complex"
     if short.startswith(_EMPTY):
         return "uninitialised"
     return None
@@ -175,16 +171,21 @@ def sample_of(
     index: int, function: Callable[..., Any], given: Tensors, ties: Ties | None = None
 ) -> Sample | None:
     """A call of a function of tensors; None where PyTorch does not run it, no tensor comes out, one
-    is not plain, or another call gives others, for it draws random numbers."""
-    tensors = tuple(copied(t) for t in given)
-    if not tensors or any(t.layout != torch.strided or t.is_complex() for t in tensors):
+    is not plain, or another call gives others, for it draws random numbers. Complex tensors go in
+    and come out as real ones of their parts."""
+    if not given or any(t.layout != torch.strided for t in given):
         return None
+    are_complex = [t.is_complex() for t in given]
+    tensors = tuple(copied(_real(t)) for t in given)
 
     def call(*values: torch.Tensor) -> Tensors:
-        results = pytree.tree_leaves(function(*values))
+        pairs = zip(values, are_complex, strict=True)
+        results = pytree.tree_leaves(
+            function(*(torch.view_as_complex(t) if pair else t for t, pair in pairs))
+        )
         if not all(isinstance(result, torch.Tensor) for result in results):
             raise TypeError("results that are no tensors")
-        return tuple(results)
+        return tuple(map(_real, results))
 
     try:
         with torch.no_grad():
@@ -192,7 +193,7 @@ def sample_of(
             again = call(*map(copied, tensors))
     except Exception:  # a sample of an error, or one that needs a gradient
         return None
-    if not expected or any(t.layout != torch.strided or t.is_complex() for t in expected):
+    if not expected or any(t.layout != torch.strided for t in expected):
         return None
     if any(
         t.device.type != "cpu" for t in expected
@@ -205,6 +206,10 @@ def sample_of(
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one, other) or torch.allclose(one, other, equal_nan=True)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -284,7 +289,7 @@ def _exported(
         raise
     used |= _operators(program)
     try:
-        program = decomposed(program)
+        program = decomposed(with_pairs(program))
     except Exception:
         return program  # the front door finds the same
     used |= _operators(program)

@@ -14,7 +14,7 @@ Verdicts = dict[str, list[list[Any]]]
 BAD = ("wrong", "untyped", "crash")
 DTYPES = (
     *("float32", "int64", "bool", "int8", "uint8", "int32", "int16"),
-    *("bfloat16", "float16"),
+    *("bfloat16", "float16", "complex64"),
 )
 
 _HEAD = (

@@ -54,6 +54,11 @@ ORDER = """
     bucketize histc repeat_interleave isin nonzero_static cumsum cumprod cummax cummin
     logcumsumexp
 """
+COMPLEX = """
+    fft.fft fft.ifft2 fft.fftn fft.irfft fft.irfftn fft.hfft fft.ihfft stft istft polar
+    view_as_complex cat index_put matmul einsum pow log1p vdot where sgn
+    nn.functional.linear nn.functional.conv1d nn.functional.silu.complex
+"""
 REFUSED_OF_THE_CORE = {
     "aten._adaptive_avg_pool2d_backward.default": "a gradient",
     "aten.avg_pool2d_backward.default": "a gradient",
@@ -73,6 +78,7 @@ FLOAT, INTEGER, FLAG = torch.float32, torch.int64, torch.bool
         pytest.param(INDEXING, (FLOAT, INTEGER), id="indexing"),
         pytest.param(SCATTERING, (FLOAT, FLAG), id="scattering"),
         pytest.param(ORDER, (FLOAT, INTEGER), id="order"),
+        pytest.param(COMPLEX, (torch.complex64,), id="complex"),
     ],
 )
 def test_samples_are_right(names: str, dtypes: tuple[torch.dtype, ...]) -> None:

@@ -141,7 +141,9 @@ def mapped(x: Tensor, _: Tensor) -> tuple[Tensor, ...]:
     w = (z.exp() / (z + 3) - z.sqrt()).sin() ** 2
     rows = torch.stack((w, z), 1).reshape(2, 2, 3, 3) @ torch.cat((z, z)).reshape(2, 2, 3, 3)
     kept = torch.where(rows.abs() > 1, rows / rows.abs(), 1j)
-    return torch.view_as_real(kept.mT.sum(-1)), torch.linalg.vector_norm(w, dim=1), kept.mean().real
+    spread, mean = torch.var_mean(kept)
+    size = torch.linalg.vector_norm(w.log1p(), dim=1)
+    return torch.view_as_real(kept.mT.sum(-1)), size, spread + mean.real
 
 
 def drawn(*shape: int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource
+from torch.utils import _pytree as pytree
 
 from tvm_tile.frontend.torch.broken_down import BrokenDown, empty_like, kind_of, tensors_of
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
@@ -124,7 +125,20 @@ def _decompositions() -> Table:
     known = {**decomposition_table, **torch.export.default_decompositions(), **OWN_DECOMPOSITIONS}
     kept = {*CONVERTERS, *_MAKERS_OF_COMPLEX}
     table = {operator: how for operator, how in known.items() if operator not in kept}
-    return table | dict(DECOMPOSITIONS) | decompositions_of_codes()
+    ours = {operator: _of_real_numbers(how) for operator, how in DECOMPOSITIONS.items()}
+    return table | ours | decompositions_of_codes()
+
+
+def _of_real_numbers(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula that leaves operators of complex numbers whole."""
+
+    @functools.wraps(formula)
+    def of_real(*args: Any, **kwargs: Any) -> Any:
+        given = pytree.tree_leaves((args, kwargs))
+        is_complex = any(isinstance(one, torch.Tensor) and one.is_complex() for one in given)
+        return NotImplemented if is_complex else formula(*args, **kwargs)
+
+    return of_real
 
 
 def is_plain(node: fx.Node) -> bool:

@@ -111,6 +111,11 @@ def logarithm(z: Pair) -> Pair:
     return Pair(torch.log(modulus(z)), argument(z))
 
 
+def logarithm_of_more(z: Pair) -> Pair:
+    """The natural logarithms of numbers and one, exact for small numbers."""
+    return Pair(torch.log1p(z.re * (z.re + 2) + z.im * z.im) / 2, torch.atan2(z.im, z.re + 1))
+
+
 def square_root(z: Pair) -> Pair:
     """The roots whose real parts are not negative, without loss of digits near the real axis."""
     large = torch.sqrt((z.re.abs() + modulus(z)) / 2)
@@ -194,6 +199,11 @@ def _variance(function: Any, z: Pair, *args: Any, **kwargs: Any) -> torch.Tensor
     return made
 
 
+def _variance_and_mean(function: Any, z: Pair, *args: Any, **kwargs: Any) -> tuple[Any, Pair]:
+    variances, means = zip(*(function(part, *args, **kwargs) for part in parts(z)), strict=True)
+    return sum(variances), Pair(*means)
+
+
 def _of_moduli(function: Any, z: Pair, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
     if dtype is not None:
         raise Refusal(f"a norm of complex numbers as {dtype}")
@@ -208,6 +218,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     _ATEN._conj: conjugate,
     _ATEN._conj_physical: conjugate,
     _ATEN.conj_physical: conjugate,
+    torch.ops.prims.conj_physical: conjugate,
     _ATEN.resolve_conj: lambda z: z,
     _ATEN.resolve_neg: lambda z: z,
     _ATEN.complex: joined,
@@ -221,6 +232,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     _ATEN.reciprocal: inverse,
     _ATEN.exp: exponential,
     _ATEN.log: logarithm,
+    _ATEN.log1p: logarithm_of_more,
     _ATEN.sqrt: square_root,
     _ATEN.rsqrt: lambda z: inverse(square_root(z)),
     _ATEN.pow: power,
@@ -246,6 +258,7 @@ FORMULAS_OF: Mapping[Any, Callable[..., Any]] = {
     _ATEN.dot: _squeezed,
     _ATEN.vdot: _squeezed,
     _ATEN.var: _variance,
+    _ATEN.var_mean: _variance_and_mean,
     _ATEN.linalg_vector_norm: _of_moduli,
 }
 """Operators whose formulas take the operator itself ahead of its arguments."""
