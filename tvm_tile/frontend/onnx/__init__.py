@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +198,12 @@ def _to_relax(
     importer.named, importer.types, importer.in_loops = {}, types, in_loops
     try:
         mod = importer.from_onnx(model.graph, opset_version(model))
-    except Exception as error:  # whatever comes up between the operators
-        raise _Rejected(importer.last_operator, "", error) from error
+    except BaseException as error:
+        with suppress(Exception):  # there may be none; TVM warns of a block that nobody ends
+            importer.bb._end_block()
+        if isinstance(error, Exception):  # whatever comes up between the operators
+            raise _Rejected(importer.last_operator, "", error) from error
+        raise
     importer.require_shapes(model)
     return named(mod, importer.named)
 
