@@ -37,7 +37,7 @@ def main() -> int:
     at = commit()
 
     def died(key: tuple[str, str], why: str, seconds: float) -> Verdict:
-        return Verdict(*key, "died", why, seconds=seconds, commit=at)
+        return Verdict(*key, "died", why, commit=at)
 
     good = frozenset({"right"} if arguments.run else {"right", "compiled"})
     survey = Survey(_revived, " ".join, died, good)

@@ -34,7 +34,8 @@ class Verdict:
         inputs: names, shapes and dtypes of the compiled model's inputs.
         asked: whether sizes had to be said.
         error: largest difference from ONNX Runtime's outputs over an output's largest value.
-        seconds: the processors' seconds of the compilation, of all threads and child processes.
+        seconds: the processors' seconds of the compilation, of all threads and child processes;
+            None where they were not counted.
         kernels: different kernels.
         launches: kernels that one run launches; one iteration of loops that the data end.
         fallbacks: those kernels that are not of a rule of ours, with the reason.
@@ -52,7 +53,7 @@ class Verdict:
     inputs: tuple[str, ...] = ()
     asked: bool = False
     error: float | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
     kernels: int = 0
     launches: int = 0
     fallbacks: tuple[str, ...] = ()

@@ -30,7 +30,9 @@ def page(verdicts: Verdicts) -> str:
         "the file and the device; where tvm_tile asks for sizes of inputs that the file leaves "
         "open, these are said in a second try. Emulated, a file is run on random inputs and "
         "compared with ONNX Runtime on the CPU. For an H200 it is compiled, and run where such a "
-        f"GPU is. Commits: {commits}.",
+        "GPU is. Seconds are the processors', of all threads, and left out where they were not "
+        "counted; who took longer than a limit on the clock, on a machine that others used, too, "
+        f"has died. Commits: {commits}.",
         _totals(verdicts),
         _others(verdicts),
         _emulated(verdicts),
