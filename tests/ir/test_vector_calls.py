@@ -73,6 +73,12 @@ def erf_by_choice(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")) ->
         y[at] = T.if_then_else(x[at] > T.float32(0), T.erf(x[at]), x[at])
 
 
+@T.prim_func(private=True, s_tir=True)
+def negated(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")) -> None:
+    for at in T.vectorized(4):
+        y[at] = T.Select(T.Not(x[at] < T.float32(0)), x[at], T.float32(1))
+
+
 def after(func: Any) -> str:
     return str(TakeCallsApart()(IRModule({"f": func}))["f"].script())
 
@@ -80,6 +86,12 @@ def after(func: Any) -> str:
 def test_a_function_is_computed_between_two_vectors() -> None:
     text = after(erf_between)
     assert text.count("T.vectorized(4)") == 2
+    assert text.count("T.unroll(4)") == 1
+
+
+def test_truths_are_negated_one_by_one() -> None:
+    text = after(negated)
+    assert "T.vectorized" not in text
     assert text.count("T.unroll(4)") == 1
 
 
