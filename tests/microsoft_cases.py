@@ -169,6 +169,22 @@ PRODUCTS = (
 _C, _D = code(0.03, 128), code(0.05, 100)
 _CODED: dict[str, Any] = {"dtypes": ("uint8",)}
 _WEIGHT = byte(5, 4, dtype="int8")
+
+
+def _lstm(directions: int, dtype: str, direction: str, *others: Any) -> Form:
+    """DynamicQuantizeLSTM of 5 steps of 4 numbers, state of 3; two directions' scales are many."""
+    weights = [byte(directions, size, 12, dtype=dtype) for size in (4, 3)]
+    columns = (12,) if directions > 1 else ()
+    scale = np.full((directions, *columns), 0.02, "float32")
+    zero = np.full((directions, *columns), 0 if dtype == "int8" else 120, dtype)
+    parameters = (scale, zero) * 2
+    return case(
+        "DynamicQuantizeLSTM", real(5, 1, 4), *weights, *(*others, *(None,) * 5)[:5], *parameters,
+        direction=direction, hidden_size=3, results=3, tolerance=2e-2,
+        constants=(1, 2, *range(8, 12)),
+    )  # fmt: skip
+
+
 _SOFTMAX = case("QLinearSoftmax", byte(2, 3, 4), *_C, *code(1 / 256, 0), axis=1, **_CODED)
 CODES = (
     replace(_SOFTMAX, attrs={"axis": 1, "opset": 17}),
@@ -198,6 +214,9 @@ CODES = (
     case("DynamicQuantizeMatMul", _ROWS, _WEIGHT, _D[0], tolerance=2e-2),
     case("DynamicQuantizeMatMul", _ROWS, byte(5, 4), np.full(4, 0.02, "float32"),
          np.full(4, 99, "uint8"), real(4), constants=(1, 3), tolerance=2e-2),
+    _lstm(1, "int8", "forward", None, None, None, None),
+    _lstm(1, "uint8", "reverse", real(1, 24), None, real(1, 1, 3), real(1, 1, 3)),
+    _lstm(2, "int8", "bidirectional", real(2, 24), None, real(2, 1, 3), real(2, 1, 3), real(2, 9)),
     case("QuantizeLinear", _ROWS * 3, *code(0.01, 300, "uint16"), dtypes=("uint16",)),
     case("QuantizeLinear", _ROWS, np.full(3, 0.02, "float32"), np.zeros(3, "int16"), axis=0,
          dtypes=("int16",), opset=21),

@@ -293,6 +293,15 @@ class TestOnnxErrors:
         assert "inputs={'x': (batch, 3, C)}" in caught.value.remedy
         assert "numbers that suit the model for batch, C" in caught.value.remedy
 
+    def test_open_extents_of_several_inputs_have_a_letter_each(self) -> None:
+        model = onnx_model(
+            [oh.make_node("Concat", ["x", "y"], ["z"], axis=1)],
+            {"x": (2, None), "y": (2, None)},
+            ["z"],
+        )
+        with pytest.raises(DynamicShapeError, match=r"'x': \(2, B\), 'y': \(2, B1\)}"):
+            import_model(model)
+
     def test_unknown_rank(self) -> None:
         model = onnx_model([oh.make_node("Relu", ["x"], ["y"])], {"x": None}, ["y"])
         with pytest.raises(DynamicShapeError, match="unknown rank"):

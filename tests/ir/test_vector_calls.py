@@ -81,6 +81,12 @@ def atan2_of_one(
         y[at] = T.atan2(x[at], n[0])
 
 
+@T.prim_func(private=True, s_tir=True)
+def negated(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")) -> None:
+    for at in T.vectorized(4):
+        y[at] = T.Select(T.Not(x[at] < T.float32(0)), x[at], T.float32(1))
+
+
 def after(func: Any) -> str:
     return str(TakeCallsApart()(IRModule({"f": func}))["f"].script())
 
@@ -94,6 +100,12 @@ def test_a_function_is_computed_between_two_vectors() -> None:
 def test_what_all_numbers_share_is_no_vector() -> None:
     text = after(atan2_of_one)
     assert "T.atan2(given[at], n[0])" in text
+
+
+def test_truths_are_negated_one_by_one() -> None:
+    text = after(negated)
+    assert "T.vectorized" not in text
+    assert text.count("T.unroll(4)") == 1
 
 
 @pytest.mark.parametrize("func", [exp_between, erf_by_choice], ids=["vectors_of_it", "by_choice"])

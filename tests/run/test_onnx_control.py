@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import warnings
 from importlib.util import find_spec
 from typing import Any
@@ -201,9 +202,69 @@ def test_loops_whose_end_the_data_decide(count: int) -> None:
     _compare(_loop(count, going_on=_ENDED, rows=False), X)
 
 
-def test_rows_whose_number_the_data_decide_are_refused() -> None:
+def test_rows_whose_number_the_data_decide_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnsupportedOperatorError, match="only the data decide"):
         tvm_tile.compile(_loop(None, going_on=_ALWAYS, rows=True), "emulated")
+    gc.collect()
+    assert "Warning" not in capfd.readouterr().err  # TVM's, of what was begun
+
+
+def _counting(step: int) -> onnx.ModelProto:
+    """``k, n = 0, len(x)``; ``while k < n: a = tanh(a + x[k]); rows.append(a); k += step``, as
+    exporters of TensorFlow's write it; and the same of the rows."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    nodes, read = [], "x"
+    for layer in ("first", "second"):
+        body = helper.make_graph(
+            [
+                node("Add", ["k", "step"], ["after"]),
+                node("Gather", [read, "k"], ["part"]),
+                node("Add", ["a", "part"], ["sum"]),
+                node("Tanh", ["sum"], ["new"]),
+                node("Identity", ["new"], ["row"]),
+                node("Less", ["after", "n"], ["next"]),
+            ],
+            layer,
+            [
+                value("i", TensorProto.INT64, []),
+                value("on", TensorProto.BOOL, []),
+                *(value(name, TensorProto.INT64, None) for name in ("k", "n")),
+                value("a", TensorProto.FLOAT, None),
+            ],
+            [
+                value("next", TensorProto.BOOL, None),
+                *(value(name, TensorProto.INT64, None) for name in ("after", "n")),
+                *(value(name, TensorProto.FLOAT, None) for name in ("new", "row")),
+            ],
+        )
+        own = {name: f"{layer}_{name}" for name in ("shape", "n", "begins", "a", "rows")}
+        nodes += [
+            node("Shape", [read], [own["shape"]]),
+            node("Gather", [own["shape"], "zero"], [own["n"]]),
+            node("Less", ["zero", own["n"]], [own["begins"]]),
+            node(
+                "Loop",
+                ["", own["begins"], "zero", own["n"], "start"],
+                [f"{layer}_end", f"{layer}_limit", own["a"], own["rows"]],
+                body=body,
+            ),
+        ]
+        read = own["rows"]
+    constants = {"zero": np.array(0), "step": np.array(step), "start": np.zeros((2, 4), "float32")}
+    graph = helper.make_graph(
+        nodes,
+        "counting",
+        [value("x", TensorProto.FLOAT, [7, 2, 4])],
+        [value(name, TensorProto.FLOAT, None) for name in ("second_rows", "first_a")],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_rows_of_loops_that_count_by_themselves(step: int) -> None:
+    x = np.random.default_rng(2).standard_normal((7, 2, 4)).astype("float32")
+    _compare(_counting(step), x)
 
 
 def _branches(squeezes: bool) -> onnx.ModelProto:

@@ -25,7 +25,8 @@ class TakeCallsApart:
             ``for v in vectorized(4): y[v] = x[v] * made[v]``
 
     TVM has no vectors of erf, nearbyint and others; it would load and store number by number, too.
-    Truths are loaded and stored one by one: of vectors of them TVM writes two bytes a truth.
+    Truths are loaded, stored and negated one by one: of vectors of them TVM writes two bytes a
+    truth, of which CUDA has no ``!``.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -106,13 +107,15 @@ def _taken_apart(loop: tirx.For) -> Any:
 
 
 def _keeps_truths(body: Any) -> bool:
-    """Whether a statement loads or stores truths."""
+    """Whether a statement loads, stores or negates truths."""
 
     def look(node: Any) -> Any:
+        if isinstance(node, tirx.Not):
+            return tvm_ffi.VisitInterrupt()
         memory = node.buffer if isinstance(node, tirx.BufferStore) else node.source
         return tvm_ffi.VisitInterrupt() if str(memory.dtype) == "bool" else None
 
-    kinds = (tirx.BufferStore, ir.TensorLoad)
+    kinds = (tirx.BufferStore, ir.TensorLoad, tirx.Not)
     return tvm_ffi.structural_walk(body, (kinds, look), order="pre") is not None
 
 

@@ -244,10 +244,11 @@ def require_known(
         for name, shape in shapes.items()
         if name not in sizes and any(isinstance(one, Declared) for one in shape)
     }
+    letters = _letters(open_ones)
     unknown = [
-        (_letter(name, axis, shape), own)
-        for name, shape in open_ones.items()
-        for axis, own in enumerate(shape)
+        (letters[own.name], own)
+        for shape in open_ones.values()
+        for own in shape
         if isinstance(own, Declared) and not own.is_derived and _extent(own, known) is None
     ]
     if unknown:
@@ -260,7 +261,7 @@ def require_known(
             "every extent of every input must be known when the model is compiled, or have a "
             "greatest value",
             f"open extents in {listed}",
-            f"give the sizes: {_written(filled)}, with numbers that suit the model for "
+            f"give the sizes: {_written(filled, letters)}, with numbers that suit the model for "
             f"{', '.join(dict.fromkeys(letter for letter, _ in unknown))}; or ranges such as "
             f"{unknown[0][1].within}",
         )
@@ -279,28 +280,34 @@ def _name(extent: int | Declared) -> str:
     return extent.name if isinstance(extent, Declared) else str(extent)
 
 
-def _written(sizes: Mapping[str, Sequence[int | Open | Declared]]) -> str:
+def _written(
+    sizes: Mapping[str, Sequence[int | Open | Declared]], letters: Mapping[str, str] | None = None
+) -> str:
     """The sizes as a Python program gives them; extents that are not known by names or letters."""
     texts = []
     for name, shape in sizes.items():
         extents = [
-            _letter(name, axis, shape) if isinstance(one, Declared) else _python(one)
-            for axis, one in enumerate(shape)
+            letters[one.name] if letters and isinstance(one, Declared) else _python(one)
+            for one in shape
         ]
         texts.append(f"{name!r}: ({', '.join(extents)}{',' if len(extents) == 1 else ''})")
     return f"inputs={{{', '.join(texts)}}}"
 
 
-def _letter(name: str, axis: int, shape: Sequence[int | Open | Declared]) -> str:
-    """What to call an extent: its name, or the usual letter of its place."""
-    one = shape[axis]
-    if isinstance(one, Declared) and one.name != unnamed(name, axis):
-        return one.name
-    usual = "NCHW" if len(shape) == 4 else "ABCDEFGH"
-    return usual[axis : axis + 1] or f"d{axis}"
+def _letters(shapes: Shapes) -> Mapping[str, str]:
+    """What to call extents: their names, or the usual letters of their places, none for two."""
+    letters: dict[str, str] = {}
+    for name, shape in shapes.items():
+        usual = "NCHW" if len(shape) == 4 else "ABCDEFGH"
+        for axis, one in enumerate(shape):
+            if isinstance(one, Declared) and one.name not in letters:
+                letter = usual[axis : axis + 1] or f"d{axis}"
+                letter += str(len(letters)) if letter in letters.values() else ""
+                letters[one.name] = letter if one.name == unnamed(name, axis) else one.name
+    return letters
 
 
-def _python(extent: int | Open) -> str:
+def _python(extent: int | Open | Declared) -> str:
     if not isinstance(extent, Open):
         return str(extent)
     called = f", name={extent.name!r}" if extent.name else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvm_tile.errors import TileError, UnsupportedOperatorError
 from tvm_tile.frontend.imported import Imported
+from tvm_tile.frontend.onnx.counting import count_loops
 from tvm_tile.frontend.onnx.fold import fold
 from tvm_tile.frontend.onnx.limits import require_bounded, require_few_nodes
 from tvm_tile.frontend.onnx.loops import Loops
@@ -153,7 +155,11 @@ def _convert(
 
 def _simplify(model: onnx.ModelProto, unrolled: int, low_bit: bool) -> onnx.ModelProto:
     simple = fold(model, low_bit=low_bit)
-    while take_constant_branches(simple.graph) or unroll_loops(simple, unrolled):
+    while (
+        take_constant_branches(simple.graph)
+        or count_loops(simple)
+        or unroll_loops(simple, unrolled)
+    ):
         simple = fold(simple, low_bit=low_bit)
     drop_identities(simple.graph)
     return simple

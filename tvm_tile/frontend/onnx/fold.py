@@ -123,13 +123,16 @@ def _shape_result(
     return [extents[bounds.get("start", 0) : bounds.get("end", len(extents))]]
 
 
-def _is_foldable(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    """Whether a node's inputs are constants, and it always computes the same of them."""
+def computes_the_same(node: onnx.NodeProto) -> bool:
+    """Whether a node always computes the same of its inputs, and ONNX's evaluator does that."""
     if node.domain not in STANDARD_DOMAINS or node.op_type in _NOT_FOLDED:
         return False
-    if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
-        return False
-    return all(not name or name in constants for name in node.input)
+    return all(attribute.type != onnx.AttributeProto.GRAPH for attribute in node.attribute)
+
+
+def _is_foldable(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    """Whether a node's inputs are constants, and it always computes the same of them."""
+    return computes_the_same(node) and all(not n or n in constants for n in node.input)
 
 
 def _results(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 
 from tvm_tile.frontend.onnx.model import outline
+from tvm_tile.frontend.onnx.rewrite import free_names
+from tvm_tile.frontend.onnx.unrolling import iterations
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +33,11 @@ def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
     for node in outlined.graph.node:
         if node.op_type in POOLS and _rounds_up(node, static_extents(types.get(node.input[0]))):
             types = _inferred(outlined, data_prop=False)
+    told: dict[str, onnx.ValueInfoProto] = {}
+    while more := {name: v for name, v in _of_loops(outlined, types).items() if name not in told}:
+        told |= more
+        outlined.graph.value_info.extend(more.values())
+        types = _inferred(outlined, data_prop=False)
     # ONNX propagates the values of vectors of integers one by one, however long they are.
     longest = max((_vector_length(tensor) for tensor in types.values()), default=0)
     return types if longest > _MAX_PROPAGATED else _inferred(outlined, data_prop=True)
@@ -51,6 +59,67 @@ def _inferred(model: onnx.ModelProto, *, data_prop: bool) -> dict[str, onnx.Type
         for value in (*found.input, *found.value_info, *found.output)
         if value.type.HasField("tensor_type")
     }
+
+
+def _of_loops(
+    model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
+) -> dict[str, onnx.ValueInfoProto]:
+    """Types of the results of loops whose iterations keep those of what they carry.
+
+    ONNX's own inference says nothing of their extents, nor of how many rows there are.
+    """
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    known = {name: tensor for name, tensor in types.items() if static_extents(tensor) is not None}
+    found: dict[str, onnx.ValueInfoProto] = {}
+    for node in model.graph.node:
+        carried = list(node.input[2:])
+        if node.op_type != "Loop" or not known.keys() | constants.keys() >= {*carried}:
+            continue
+        graph = onnx.GraphProto()
+        graph.CopyFrom(next(a.g for a in node.attribute if a.name == "body"))
+        given = [_type_of(name, known, constants) for name in carried]
+        for value, tensor in zip(graph.input[2:], given, strict=False):
+            value.type.tensor_type.CopyFrom(tensor)
+        outer = free_names(graph)
+        graph.initializer.extend(constants[name] for name in outer if name in constants)
+        graph.input.extend(_typed(name, types[name]) for name in outer if name in types)
+        results = [value.name for value in graph.output][1:]
+        for value in graph.output:
+            value.ClearField("type")
+        body = onnx.ModelProto(
+            ir_version=model.ir_version, opset_import=model.opset_import, graph=graph
+        )
+        inner = _inferred(body, data_prop=False)
+        made = [inner.get(name, onnx.TypeProto.Tensor()) for name in results]
+        if any(static_extents(a) != static_extents(b) for a, b in zip(made, given, strict=False)):
+            continue
+        count = iterations(node, constants)
+        for place, (name, tensor) in enumerate(zip(node.output, made, strict=False)):
+            if place >= len(carried) and count is not None:
+                whole = onnx.TypeProto.Tensor(elem_type=tensor.elem_type)
+                whole.shape.dim.add().dim_value = count
+                whole.shape.dim.extend(tensor.shape.dim)
+                tensor = whole
+            if name and static_extents(tensor) is not None and (place < len(carried) or count):
+                found[name] = _typed(name, tensor)
+    return found
+
+
+def _type_of(
+    name: str,
+    types: Mapping[str, onnx.TypeProto.Tensor],
+    constants: Mapping[str, onnx.TensorProto],
+) -> onnx.TypeProto.Tensor:
+    """The type of a tensor that is known by its type or its value."""
+    if name in types:
+        return types[name]
+    tensor = constants[name]
+    made = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    return made.tensor_type
+
+
+def _typed(name: str, tensor: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
+    return onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=tensor))
 
 
 def _vector_length(tensor: onnx.TypeProto.Tensor) -> int:

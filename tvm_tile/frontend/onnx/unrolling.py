@@ -56,6 +56,12 @@ def unroll_loops(model: onnx.ModelProto, most: int) -> bool:
     return changed
 
 
+def iterations(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> int | None:
+    """How many iterations a node has; None where it is no loop, or that is not known."""
+    loop = _loop(node, constants)
+    return None if loop is None else loop.count
+
+
 def known_count(
     count: np.ndarray | None, condition: np.ndarray | None, body: onnx.GraphProto
 ) -> int | None:

@@ -10,7 +10,7 @@ import onnx
 
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx.fold import fold
-from tvm_tile.frontend.onnx.microsoft import attention, codes, norms, numbers
+from tvm_tile.frontend.onnx.microsoft import attention, codes, norms, numbers, recurrent
 from tvm_tile.frontend.onnx.microsoft.function_body import Definition, FunctionBody, NotYetKnown
 from tvm_tile.frontend.onnx.microsoft.grouped import write_group_query_attention
 from tvm_tile.frontend.onnx.model import outline
@@ -29,6 +29,7 @@ _DEFINITIONS: dict[str, Definition] = {
     "Attention": attention.write_attention,
     "BiasGelu": numbers.write_gelu,
     "DequantizeLinear": codes.write_dequantize,
+    "DynamicQuantizeLSTM": recurrent.write_dynamic_lstm,
     "DynamicQuantizeMatMul": codes.write_dynamic_matmul,
     "EmbedLayerNormalization": norms.write_embeddings,
     "FastGelu": numbers.write_fast_gelu,

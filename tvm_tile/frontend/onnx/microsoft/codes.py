@@ -105,9 +105,15 @@ def write_matmul_to_float(b: FunctionBody) -> tuple[str, ...]:
 
 def write_dynamic_matmul(b: FunctionBody) -> tuple[str, ...]:
     """DynamicQuantizeMatMul: a product of codes, of which the left ones are made first."""
-    x, other, scale, zero, bias = b.inputs(5)
+    return (dynamic_product(b, *b.inputs(5)),)
+
+
+def dynamic_product(
+    b: FunctionBody, x: str, other: str, scale: str, zero: str, bias: str = ""
+) -> str:
+    """The product of numbers, of which codes are made, with codes, plus a bias."""
     codes, x_scale, x_zero = b("DynamicQuantizeLinear", x, results=3)
-    return (integer_product(b, codes, x_zero, other, zero, b("Mul", x_scale, scale), bias),)
+    return integer_product(b, codes, x_zero, other, zero, b("Mul", x_scale, scale), bias)
 
 
 def write_gemm(b: FunctionBody) -> tuple[str, ...]:
