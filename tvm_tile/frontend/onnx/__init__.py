@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
