@@ -101,13 +101,15 @@ def _computed(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return func(*pytree.tree_map_only(Pair, _is_true, args), **kwargs)
     if kind is _ATEN._to_copy:
         return _converted(func, *args, **kwargs)
+    wanted = kwargs.get("dtype")
+    is_real = isinstance(wanted, torch.dtype) and not wanted.is_complex
     if kind in _OF_ONES:
         re, _ = _of_parts(func, args, kwargs)
-        return Pair(re, torch.zeros_like(re))
+        return re if is_real else Pair(re, torch.zeros_like(re))
     if kind in _LINEAR or (_is_view(func) and func not in _OF_MEMORY):
         results = _of_parts(func, *_without_factors(func, args, kwargs))
         if isinstance(results[0], torch.Tensor):
-            return Pair(*results)
+            return results[0] if is_real else Pair(*results)
         return type(results[0])(map(Pair, *results))
     if func in decomposition_table:
         return decomposition_table[func](*args, **kwargs)
