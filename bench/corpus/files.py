@@ -83,8 +83,11 @@ def bring(file: TrainedFile, folder: Path) -> Path:
 
 def _archive(file: TrainedFile, folder: Path) -> Path | None:
     stems = {file.package, file.package.replace("-", "_")}
-    found = (path for stem in stems for path in folder.glob(f"{stem}-{file.version}[-.]*"))
-    return next((path for path in found if path.is_file()), None)
+    ends = ("-*.whl", ".tar.gz")
+    found = (
+        p for stem in stems for end in ends for p in folder.glob(f"{stem}-{file.version}{end}")
+    )
+    return next(found, None)
 
 
 def _downloaded(file: TrainedFile, folder: Path) -> Path:
