@@ -130,7 +130,7 @@ def test_a_main_that_is_called_keeps_its_parameters() -> None:
     y = relax.Var("y", relax.TensorType((4,), "float32"))
     with builder.function("other", [y]):
         builder.emit_func_output(builder.emit(relax.Call(main, [y, y])))
-    found = with_weights(describe(builder.get(), "main"), 1)
+    found = with_weights(describe(builder.get()), 1)
     assert NUM_INPUT not in (found.mod["main"].attrs or {})
 
 

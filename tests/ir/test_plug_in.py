@@ -26,6 +26,7 @@ def test_import_tvm_registers_the_pipelines_lazily() -> None:
         "assert loaded <= {'tvm_tile._autoload', 'tvm_tile._version', 'tvm_tile.compat', "
         "'tvm_tile.errors', 'tvm_tile.errors.closest', 'tvm_tile.files', "
         "'tvm_tile.files.scratch', 'tvm_tile.registered', "
+        "'tvm_tile.registered.host_functions', 'tvm_tile.registered.philox', "
         "'tvm_tile.device', 'tvm_tile.device.device', 'tvm_tile.device.cuda', "
         "'tvm_tile.device.rocm', 'tvm_tile.device.emulated'}, loaded"
     )

@@ -144,7 +144,7 @@ def test_a_model_whose_products_are_one(name: str, dtype: str) -> None:
 def _run(mod: tvm.IRModule, x: np.ndarray) -> list[np.ndarray]:
     """On the emulated device, or what that has no kernels for, halves, by TVM's CPU build."""
     if x.dtype == np.float16:
-        return run(describe(mod, "joined"), x)
+        return run(describe(mod), x)
     compiled = tvm_tile.compile(mod, "emulated", options=tvm_tile.Options(cache=False))
     assert not compiled.report.fallbacks
     return _tensors(compiled(x))

@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tvm_tile
 from tvm_tile import Options
@@ -36,19 +36,15 @@ def test_cubes_are_products_without_a_word(
 
 
 def test_a_refused_model_is_told_by_its_error_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])]
-    constants = [
-        numpy_helper.from_array(np.array(value), name)
-        for name, value in (("ratio", np.float32(0.5)), ("training", True))
-    ]
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, [4]), value("pads", TensorProto.INT64, [2])]
     nodes = [
         helper.make_node("Relu", ["x"], ["h"]),
-        helper.make_node("Dropout", ["h", "ratio", "training"], ["y"]),
+        helper.make_node("Pad", ["h", "pads"], ["y"]),
     ]
-    graph = helper.make_graph(nodes, "dropout", inputs, outputs, constants)
+    graph = helper.make_graph(nodes, "pad", inputs, [value("y", TensorProto.FLOAT, ["n"])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    with pytest.raises(UnsupportedOperatorError, match="Dropout"):
+    with pytest.raises(UnsupportedOperatorError, match="Pad"):
         tvm_tile.compile(model, DEVICE)
     gc.collect()  # of what the error held
     assert capfd.readouterr() == ("", "")

@@ -144,7 +144,8 @@ def _dft(call: OperatorCall, real: Value, imaginary: Value, *, inverse: bool) ->
     shape = shape_of(real)
     both = call.emit(op.stack([real, imaginary], axis=-1))
     flags = {"inverse": bool(inverse), "onesided": False}
-    made = transformed(call.builder, both, shape[-1], **flags)
+    scale = 1 / shape[-1] if inverse else 1.0
+    made = transformed(call.builder, both, shape[-1], **flags, scale=scale)
     parts = (call.emit(op.strided_slice(made, [-1], [i], [i + 1])) for i in (0, 1))
     return tuple(call.reshaped(part, shape) for part in parts)
 
