@@ -44,6 +44,6 @@ def test_the_page_counts_what_is_wrong_and_what_fell_back() -> None:
         Verdict("a/a.onnx", "nvidia/h200", "compiled", predicted_s=2e-5, **told),
     ]
     text = page({verdict.key: verdict for verdict in verdicts})
-    assert "| emulated | 3 | 2 | 0 | 1 | 0 | 0 | 1 of 2 |" in text
+    assert "| emulated | 3 | 2 | 0 | 1 | 0 | 0 | 1 | 1 of 2 |" in text
     assert "| a/c.onnx | emulated | refused | Random |" in text
-    assert "| a/a.onnx | compiled | 1.0 | 3 | 4 | 0 | 20.0 |  |  |" in text
+    assert "| a/a.onnx | compiled |  | 0 |  | 1.0 | 3 | 4 | 0 | 20.0 |  |  |" in text
