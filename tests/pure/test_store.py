@@ -119,6 +119,7 @@ def test_the_root_is_the_owners_alone_under_any_mask(tmp_path: Path) -> None:
     finally:
         os.umask(mask)
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o700
 
 
 def test_an_entry_is_its_keys_alone(tmp_path: Path) -> None:
