@@ -128,7 +128,7 @@ class Store:
 
     def _make_way(self, path: Path) -> None:
         """Make an entry's folders, and remove what is none of ours in their place."""
-        # As the XDG base directory specification has it: what is missing is made for its owner alone.
+        # By the XDG base directory specification what is missing is made for its owner alone.
         self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         try:
