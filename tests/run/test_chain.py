@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import tvm
 from chain_cases import CHAIN_CASES
-from kernels import Case, candidate_errors
+from joined import joined_function
+from kernels import Case, function_errors
 
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.schedule.chain import schedule_chain
@@ -20,7 +21,9 @@ CANDIDATES = 6
 @pytest.mark.parametrize("entry", CHAIN_CASES, ids=[entry.name for entry in CHAIN_CASES])
 def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     limit = LIMITS[entry.inputs[0].dtype]
-    found = candidate_errors(entry, resolve_device("auto"), schedule_chain, CANDIDATES)
+    device = resolve_device("auto")
+    func = joined_function(entry, device, schedule_chain)
+    found = function_errors(func, device, schedule_chain, CANDIDATES)
     assert found
     wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= limit]
     assert not wrong
