@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench.architectures.report import STATUSES
 from bench.corpus.check import Verdict
 from bench.corpus.files import trained_files
 from bench.report.markdown import join, number, plain, table
 
 Verdicts = Mapping[tuple[str, str], Verdict]
-STATUSES = ("right", "compiled", "refused", "wrong", "died")
 
 
 def write(path: Path, verdicts: Verdicts) -> None:

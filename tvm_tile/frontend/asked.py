@@ -46,14 +46,14 @@ class Asked:
     def source(self) -> Any:
         """The model as :func:`read_model` returns it; a module with open extents itself, as it is
         exported for each of them."""
-        if self._is_module and self._is_open:
+        if self._is_open_module:
             return self.model
         return read_model(self.model, self.example_inputs, self.params)
 
     def digest(self) -> bytes | None:
         """A sum of the model as it is now, and of all that is said of it; ``None`` where there is
         none."""
-        if self._is_module and self._is_open:
+        if self._is_open_module:
             return None
         model = self.source if self._is_module else self.model
         found = digest_of(model, self.params)
@@ -65,5 +65,6 @@ class Asked:
         return is_instance(self.model, "torch.nn", "Module")
 
     @property
-    def _is_open(self) -> bool:
-        return any(isinstance(extent, Open) for size in self.sizes.values() for extent in size)
+    def _is_open_module(self) -> bool:
+        extents = (extent for size in self.sizes.values() for extent in size)
+        return self._is_module and any(isinstance(extent, Open) for extent in extents)

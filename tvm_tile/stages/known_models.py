@@ -48,11 +48,13 @@ class KnownModels:
     @classmethod
     def of(cls, device: Device, options: Options) -> KnownModels:
         """The models that were compiled for a device in this way."""
-        if options.topk > 1 or options.verify:
+        is_kept = options.topk <= 1 and not options.verify
+        store = open_model_store(options) if is_kept else None
+        if store is None:
             return cls(None, b"")
         versions = [(name, _version(name)) for name in _LIBRARIES]
         told = device.name, to_json(device), options.told(), compiler_of(device), versions
-        return cls(open_model_store(options), json.dumps(told).encode())
+        return cls(store, json.dumps(told).encode())
 
     def key(self, asked: Mapping[str, Asked]) -> bytes | None:
         """The key of a model, of one entry or several; ``None`` where it is not kept."""

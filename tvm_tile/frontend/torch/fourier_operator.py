@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+BY_ROOT, BY_LENGTH = 1, 2
+"""PyTorch's numbers of normalizations, by which its own transforms are divided."""
+
 _LIBRARY = torch.library.Library("tvm_tile", "DEF")
 _LIBRARY.define("fourier(Tensor x, int count, bool inverse, bool onesided, float scale) -> Tensor")
 FOURIER = torch.ops.tvm_tile.fourier.default

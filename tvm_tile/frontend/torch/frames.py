@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from tvm_tile.frontend.torch.fourier_operator import BY_LENGTH, BY_ROOT
+
 _ATEN = torch.ops.aten
-_BY_ROOT, _BY_LENGTH = 1, 2  # PyTorch's numbers of normalizations
 _MOST_OVERLAPS = 64  # frames that a sample of a signal is in
 
 
@@ -41,7 +42,7 @@ def stft(
         return NotImplemented
     frames = x.unfold(-1, n_fft, hop_length or n_fft // 4)
     frames = frames * _window(window, win_length or n_fft, n_fft, x)
-    normalization, last = _BY_ROOT if normalized else 0, [frames.dim() - 1]
+    normalization, last = BY_ROOT if normalized else 0, [frames.dim() - 1]
     if frames.is_complex():
         made = _ATEN._fft_c2c.default(frames, last, normalization, True)
     else:
@@ -74,7 +75,7 @@ def istft(
     if is_complex or -(-n_fft // hop) > _MOST_OVERLAPS:
         return NotImplemented
     half = z.transpose(-2, -1).narrow(-1, 0, n_fft // 2 + 1)
-    normalization = _BY_ROOT if normalized else _BY_LENGTH
+    normalization = BY_ROOT if normalized else BY_LENGTH
     frames = _ATEN._fft_c2r.default(half, [half.dim() - 1], normalization, n_fft)
     placed = _window(window, win_length or n_fft, n_fft, frames)
     signal = _overlapped(frames * placed, hop)

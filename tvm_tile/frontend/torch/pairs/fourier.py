@@ -8,16 +8,15 @@ from typing import Any
 
 import torch
 
-from tvm_tile.frontend.torch.fourier_operator import FOURIER
+from tvm_tile.frontend.torch.fourier_operator import BY_LENGTH, BY_ROOT, FOURIER
 from tvm_tile.frontend.torch.pairs.formulas import viewed_as_complex, viewed_as_real
 from tvm_tile.frontend.torch.pairs.pair import Pair
 
 _ATEN = torch.ops.aten
-_BY_ROOT, _BY_LENGTH = 1, 2  # PyTorch's numbers of normalizations
 
 
 def _scale(count: int, normalization: int) -> float:
-    powers = {_BY_ROOT: -0.5, _BY_LENGTH: -1.0}
+    powers = {BY_ROOT: -0.5, BY_LENGTH: -1.0}
     return float(count ** powers.get(normalization, 0.0))
 
 
