@@ -22,7 +22,7 @@ from tvm_tile.errors import DeviceRecordError
 from tvm_tile.files.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 SUFFIX = ".json"
 # What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tvm_tile.device.chip_times import ChipTimes
 from tvm_tile.device.core_times import (
     CodedTimes,
     ContractionTimes,
@@ -210,6 +211,7 @@ class KernelTimes:
     Attributes:
         fitted_on: name of the device that the numbers were measured on, as far as no origin names
             another.
+        chip: those of the one model for all kernels, which is to replace what follows.
         contraction: products and convolutions on CUDA cores.
         window: sliding windows.
         reduction: sums.
@@ -239,6 +241,7 @@ class KernelTimes:
     """
 
     fitted_on: str
+    chip: ChipTimes
     contraction: ContractionTimes
     window: WindowTimes
     reduction: ReductionTimes

@@ -15,6 +15,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.tile.rules import Rule, RunnerUp
 from tvm_tile.tile.tile import AnyTile, Tile
+from tvm_tile.tile.time import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class Choice:
         rule: rule that names it.
         tile: itself, in one line for people.
         seconds: predicted time of the kernel, the same as that of what is written.
+        works: what its kernels do, one for each output that has kernels of its own; empty where
+            its tiles do not say.
         write: function that writes the kernel; ``None`` where TVM cannot analyse the result.
     """
 
@@ -112,15 +115,22 @@ class Choice:
     tile: str
     seconds: float
     write: Callable[[], Scheduled | None]
+    works: tuple[Work, ...] = ()
 
     @classmethod
     def of(cls, rule: Rule, tile: Tile, write: Callable[[], Scheduled | None]) -> Choice:
         """The choice of one tile."""
-        return cls(rule, tile.describe(), tile.seconds, write)
+        return cls(rule, tile.describe(), tile.seconds, write, works_of((tile,)))
 
     def __call__(self) -> Scheduled | None:
         """Write the kernel; ``None`` where TVM cannot."""
         return self.write()
+
+
+def works_of(tiles: Sequence[Tile]) -> tuple[Work, ...]:
+    """What the kernels of several tiles do; nothing unless all of them say it."""
+    works = [tile.work for tile in tiles]
+    return () if None in works else tuple(work for work in works if work is not None)
 
 
 def choices_of(
@@ -166,6 +176,7 @@ def choices_of_outputs(
             max(own, key=lambda tile: tile.seconds).describe(),
             sum(tile.seconds for tile in own),
             partial(write, own),
+            works_of(own),
         )
         for own in itertools.islice(zip(*tiles, strict=False), count)
     )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tvm_tile.tile.time import Work
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile(ABC):
@@ -22,11 +24,13 @@ class Tile(ABC):
         registers: registers of a thread, as the model reckons; 0 where it does not.
         seconds: predicted time of the kernel; infinite as long as there is no prediction, and where
             no block fits the device.
+        work: what the kernel does, from which its time follows; ``None`` where nobody said.
     """
 
     shared_bytes: int = 0
     registers: int = 0
     seconds: float = math.inf
+    work: Work | None = None
 
     @property
     @abstractmethod

@@ -1,0 +1,285 @@
+"""What a kernel takes: one model of time for all kernels, alone and amid others.
+
+A family of kernels describes what its blocks do, as :class:`Work`; nothing else of it is known
+here. A block goes through the parts of its work one after the other. Alone on its multiprocessor, a
+part takes what its instructions, its bytes, its products, or its waits for one another take,
+whichever is longest, the others overlapping in part::
+
+    alone = sum of repeats * norm(issue, shared memory, cache, stores, products, waits / ahead)
+
+Blocks that share a multiprocessor hide each other's waits, but share its units::
+
+    shared(r) = r * norm(issue, shared memory, cache, stores, products), over all parts
+    block(r)  = (alone ** p + shared(r) ** p - shared(1) ** p) ** (1 / p)
+
+Blocks come in waves, of which the last may be smaller, and global memory has to deliver what is in
+no cache, meanwhile::
+
+    kernel = start + norm(waves * block(resident) + block(rest), bytes / bandwidth) + launch
+
+Where the kernel runs is an input (:class:`Scene`): it says what lies in the second-level cache, and
+what ran before. Roller's model (OSDI'22, section 3.3) has compute and traffic of a wave; waits,
+overlap and starts are what short kernels are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_tile.device.chip_times import ChipTimes, UnitTimes
+from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.times import needed
+
+Floats = npt.NDArray[np.float64]
+# A number, or an array of one number for each of several tiles, shape (tiles,).
+Quantity = float | Floats
+
+SCHEDULERS = 4  # warp schedulers of a multiprocessor
+
+
+class Unit(Enum):
+    """What multiplies: CUDA cores, or a matrix unit driven by warps, warpgroups or waves."""
+
+    CORES = "cores"
+    WARP = "warp"
+    GROUP = "group"
+    WAVE = "wave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something that a block does ``repeats`` times, one after the other.
+
+    All numbers are of one repetition. What is *asked for* counts all threads of the block together;
+    what is *waited for* counts what comes one behind the other.
+
+    Attributes:
+        repeats: how often it is done.
+        fills: bytes asked for of the second-level cache or of memory, whole sectors.
+        stores: bytes written there, whole sectors.
+        operations: arithmetic instructions of all warps. A multiply-add counts
+            :func:`~tvm_tile.tile.cost.arithmetic_slots`, a conversion one, a division or a function
+            as many as it is made of.
+        moves: instructions of all warps that load, store or copy, to and from any level.
+        wavefronts: wavefronts of shared memory, at 128 bytes each without conflicts.
+        flops: operations of the matrix unit, two for each multiply-add, padding included.
+        loads: trips to global memory that are waited for.
+        barriers: barriers of the block that are waited for.
+        exchanges: shuffles and trips through shared memory that are waited for.
+        steps: instructions of a matrix unit, each of which waits for the one before.
+        arrivals: chunks of a matrix unit's operands that are waited for.
+        ahead: repetitions whose loads and arrivals are on their way at once; at least one.
+    """
+
+    repeats: Quantity = 1
+    fills: Quantity = 0
+    stores: Quantity = 0
+    operations: Quantity = 0
+    moves: Quantity = 0
+    wavefronts: Quantity = 0
+    flops: Quantity = 0
+    loads: Quantity = 0
+    barriers: Quantity = 0
+    exchanges: Quantity = 0
+    steps: Quantity = 0
+    arrivals: Quantity = 0
+    ahead: Quantity = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a kernel does, as its blocks do it: all that its time depends on.
+
+    Attributes:
+        blocks: blocks of the kernel.
+        resident: blocks that fit on a multiprocessor at a time; zero where none does.
+        warps: warps of a block.
+        parts: what a block does, in order.
+        read: bytes that are read from outside of the kernel, each once.
+        written: bytes that it writes.
+        unit: what multiplies.
+        dtype: element type of the matrix unit's operands, as the device record's rates name it;
+            empty for CUDA cores.
+        then: kernels that follow it for the same result, such as one that adds parts of sums.
+    """
+
+    blocks: Quantity
+    resident: Quantity
+    warps: Quantity
+    parts: tuple[Part, ...]
+    read: Quantity
+    written: Quantity
+    unit: Unit = Unit.CORES
+    dtype: str = ""
+    then: tuple[Work, ...] = ()
+
+
+class Start(Enum):
+    """How a kernel begins: from a cold chip, or behind another one of a graph."""
+
+    COLD = "cold"
+    BEHIND = "behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a kernel runs.
+
+    Attributes:
+        start: how it begins.
+        cached: share of the bytes it reads that lie in the second-level cache, if they fit there.
+    """
+
+    start: Start
+    cached: float
+
+
+ALONE = Scene(Start.COLD, 0.0)  # by itself, as operators are compared
+AMID = Scene(Start.BEHIND, 1.0)  # in a model, its inputs written a moment ago
+
+
+def seconds_of(works: Sequence[Work], device: Device, scene: Scene = ALONE) -> Floats:
+    """Predicted seconds of kernels, launches included, shape (works,); infinite where none fits.
+
+    Args:
+        works: what they do, each with numbers; one at least.
+        device: the device that runs them.
+        scene: where they run.
+    """
+    seconds = np.empty(len(works))
+    kinds: dict[tuple[Unit, str, int], list[int]] = {}
+    for place, work in enumerate(works):
+        kinds.setdefault((work.unit, work.dtype, len(work.parts)), []).append(place)
+    for places in kinds.values():
+        seconds[places] = work_seconds(_stacked([works[place] for place in places]), device, scene)
+    for place, work in enumerate(works):
+        if work.then:
+            behind = replace(scene, start=Start.BEHIND, cached=1.0)
+            seconds[place] += seconds_of(work.then, device, behind).sum()
+    return seconds
+
+
+def _stacked(works: Sequence[Work]) -> Work:
+    """Works of the same unit and as many parts, as one of arrays; what follows them is left out."""
+    parts = zip(*(work.parts for work in works), strict=True)
+    return replace(
+        _columns(works, ("blocks", "resident", "warps", "read", "written")),
+        parts=tuple(_columns(own, tuple(f.name for f in fields(Part))) for own in parts),
+        then=(),
+    )
+
+
+def _columns(rows: Sequence[Any], names: tuple[str, ...]) -> Any:
+    """The first row, with arrays of all rows' numbers in place of its own."""
+    found = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in names}
+    return replace(rows[0], **found)
+
+
+def work_seconds(work: Work, device: Device, scene: Scene) -> Floats:
+    """Predicted seconds of a kernel for each of its tiles, shape (tiles,), as arrays say them.
+
+    Args:
+        work: what it does; kernels that follow it are left out.
+        device: the device that runs it.
+        scene: where it runs.
+    """
+    model = _Model.of(work, device, scene)
+    units, resident = device.multi_processor_count, np.maximum(1.0, work.resident)
+    full, rest = np.divmod(np.asarray(work.blocks, np.float64), resident * units)
+    cycles = full * model.block_cycles(resident)
+    cycles = cycles + np.where(rest > 0, model.block_cycles(np.ceil(rest / units)), 0.0)
+    chip, clock = model.chip, device.clock
+    memory = work.read * (1 - model.cached) / device.read_bandwidth
+    memory = memory + work.written / device.memory(MemoryLevel.GLOBAL).bandwidth
+    busy = _norm(chip.memory_power, cycles / clock, memory / chip.memory_share)
+    is_cold = scene.start is Start.COLD
+    start = (chip.cold_start_cycles if is_cold else chip.start_cycles) / clock
+    seconds = start + busy + device.launch_latency
+    return np.asarray(np.where(np.asarray(work.resident) > 0, seconds, np.inf), np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """Cycles of a multiprocessor, given how many blocks of a kernel it has.
+
+    Attributes:
+        work: what the kernel does.
+        device: the device that runs it.
+        chip: the chip's numbers.
+        unit: those of the matrix unit; None for CUDA cores.
+        cached: share of the bytes read that lie in the second-level cache, shape (tiles,).
+    """
+
+    work: Work
+    device: Device
+    chip: ChipTimes
+    unit: UnitTimes | None
+    cached: Quantity
+
+    @classmethod
+    def of(cls, work: Work, device: Device, scene: Scene) -> _Model:
+        """The model of a kernel on a device."""
+        chip = needed(device.times.chip, "kernels")
+        unit = None if work.unit is Unit.CORES else getattr(chip, f"{work.unit.value}_unit")
+        room = device.l2_capacity / np.maximum(1.0, np.asarray(work.read + work.written))
+        return cls(work, device, chip, unit, scene.cached * np.minimum(1.0, room))
+
+    def block_cycles(self, resident: Quantity) -> Floats:
+        """Cycles of blocks that share a multiprocessor, until all of them have ended."""
+        chip = self.chip
+        alone = chip.block_cycles + (self.unit.block_cycles if self.unit else 0.0)
+        asked: list[Quantity] = [0.0] * 5
+        for part in self.work.parts:
+            bounds = self._asked(part)
+            waits = self._waited(part)
+            alone = alone + part.repeats * _norm(chip.part_power, *bounds, waits)
+            asked = [total + part.repeats * own for total, own in zip(asked, bounds, strict=True)]
+        power, shared = chip.block_power, _norm(chip.part_power, *asked)
+        grown = alone**power + (resident**power - 1) * shared**power
+        return np.asarray(grown ** (1 / power))
+
+    def _asked(self, part: Part) -> list[Quantity]:
+        """Cycles for which a part keeps each unit of a multiprocessor busy, if all of it is there.
+
+        Issue, shared memory, the cache's loads, stores, and the matrix unit.
+        """
+        chip, device = self.chip, self.device
+        a_cycle = device.l2_bandwidth / device.multi_processor_count / device.clock
+        products: Quantity = 0.0
+        if self.unit:
+            rate = dict(device.matrix_flops)[self.work.dtype] * self.unit.rate_share
+            products = part.flops / (rate / device.multi_processor_count / device.clock)
+        return [
+            self._slots(part) / SCHEDULERS / chip.issue_share,
+            part.wavefronts * chip.wavefront_cycles,
+            part.fills / (a_cycle * chip.cache_share),
+            part.stores / (a_cycle * chip.store_share),
+            products,
+        ]
+
+    def _slots(self, part: Part) -> Quantity:
+        """Issue slots of all warps of a block."""
+        chip = self.chip
+        return part.operations + part.moves * chip.move_slots + self.work.warps * chip.part_slots
+
+    def _waited(self, part: Part) -> Quantity:
+        """Cycles that a block waits in a part, however little others do."""
+        chip, unit, warps = self.chip, self.unit, self.work.warps
+        load = chip.memory_cycles * (1 - self.cached) + chip.cache_cycles * self.cached
+        fetched = part.loads * load + (part.arrivals * unit.arrival_cycles if unit else 0.0)
+        barrier = chip.barrier_cycles + warps * chip.barrier_warp_cycles
+        own = self._slots(part) / warps * chip.slot_cycles
+        done = part.barriers * barrier + part.exchanges * chip.exchange_cycles + own
+        done = done + (part.steps * unit.step_cycles if unit else 0.0)
+        return fetched / part.ahead + done
+
+
+def _norm(power: float, *values: Quantity) -> Floats:
+    """The time of work that overlaps in part: above the longest, below the sum, shape (tiles,)."""
+    return np.asarray(sum(value**power for value in values) ** (1 / power))
