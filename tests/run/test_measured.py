@@ -300,7 +300,7 @@ def test_differences_of_what_is_no_number() -> None:
     ("shape", "dtype"), [((), "float32"), ((0, 3), "float32"), ((1_100_000,), "int32")]
 )
 def test_any_shape_can_be_drawn(shape: tuple[int, ...], dtype: str) -> None:
-    from tvm_tile.runtime.trials import _draw
+    from tvm_tile.runtime.trials import drawn
 
-    value = _draw(np.random.default_rng(0), Argument(shape, dtype, False))
+    value = drawn(np.random.default_rng(0), Argument(shape, dtype, False))
     assert (value.shape, str(value.dtype)) == (shape, dtype)

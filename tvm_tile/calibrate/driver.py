@@ -234,6 +234,23 @@ class Gpu:
         self._stack.callback(api.cuGraphExecDestroy, executable)
         return lambda: self._call(api.cuGraphLaunch, executable, self._stream)
 
+    @property
+    def stream(self) -> int:
+        """Handle of the stream that everything is queued on."""
+        return int(self._stream)
+
+    def clear(self, buffer: Buffer) -> None:
+        """Queue zeros for a whole buffer, which then is what the caches hold."""
+        self._call(self._api.cuMemsetD8Async, buffer.address, 0, buffer.size, self._stream)
+
+    @contextmanager
+    def short_lived(self) -> Iterator[None]:
+        """Within, what is made is released on leaving, not with the GPU."""
+        kept = self._stack
+        with ExitStack() as self._stack:
+            yield
+        self._stack = kept
+
     def synchronize(self) -> None:
         """Wait for all that is queued.
 

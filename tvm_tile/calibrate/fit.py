@@ -1,188 +1,194 @@
-"""Fit the parameters of time models to measured tiles, by least squares of log(predicted/measured).
+"""Fit the numbers of the model of time to measured tiles, all of them at once.
 
-Half of the operators is held out. What says whether a fit is good is how the model does on these:
-by how much its predictions are wrong, and how much slower the tile that it would choose is than
+Each tile was measured by itself, from a cold cache, and amid others; its kernels are described as
+:class:`~tvm_tile.tile.time.Work`. The fit makes logarithms of predicted over measured times small,
+of all tiles, and most of all differences between tiles of one function, by which tiles are chosen.
+Half of the functions is held out. What says whether a fit is good is how the model does on these:
+by how much it is wrong, and how much slower the tile that it would choose, of all rules', is than
 the fastest one measured (the regret).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from tvm_tile.calibrate.samples import Floats, TileGroup
+from tvm_tile.calibrate.samples import Sample
 from tvm_tile.device import Device
+from tvm_tile.device.chip_times import ChipTimes, UnitTimes
 from tvm_tile.errors import InstallationError
+from tvm_tile.tile.time import ALONE, AMID, Scene, Work, seconds_of
 
-# The parameters that are fitted, by kernel family: of contractions all, of others what a kernel
-# takes however little there is to do.
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "contraction": (
-        "exposed_cycles",
-        "barrier_cycles",
-        "barrier_warp_cycles",
-        "hiding_power",
-        "start_cycles",
-        "issue_share",
-        "lost_slots",
-        "wavefront_cycles",
-        "cache_share",
-        "store_share",
-        "overlap_power",
-        "copy_slots",
-        "copy_stall_cycles",
-    ),
-    "wgmma": ("start_cycles",),
-    "mma": ("start_cycles",),
-    "matrix_cores": ("start_cycles",),
-    "matvec": ("start_cycles",),
-    "elementwise": ("block_cycles",),
-    "reduction": ("round_trip_cycles",),
-}
-# How sure the parameters from before the fit are: a standard deviation of their logarithms. What
-# the samples say nothing of stays as it was.
-_DOUBT = 0.5
-_LEAST_ERROR = 1e-4  # of log(predicted/measured), so that the search has a scale
+Floats = npt.NDArray[np.float64]
+# How sure the numbers from before the fit are: a standard deviation of their logarithms. What the
+# samples say nothing of stays as it was.
+_DOUBT = 1.0
+# Beside the difference to the function's other tiles, how much a tile's own error counts.
+_OWN = 0.3
+# Tiles much slower than the function's best count less, by this power of their ratio: no model
+# need know by how much a bad choice is bad.
+_FADING = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How well a model does on some operators.
+    """How well the model does on some functions, in one scene.
 
     Attributes:
-        error: root mean square of log(predicted/measured).
-        mean_regret: share by which the tile of the least predicted time is slower than the fastest
-            measured one, the mean of the operators.
-        most_regret: the largest of these.
+        functions: number of them.
+        bias: geometric mean of predicted over measured seconds.
+        error: standard deviation of the logarithm of that.
+        regret: by how much the tile of the least predicted time, of all rules, is slower than the
+            fastest measured one, as a ratio: the geometric mean of the functions.
+        worst: the largest of these ratios.
     """
 
+    functions: int
+    bias: float
     error: float
-    mean_regret: float
-    most_regret: float
+    regret: float
+    worst: float
 
     def describe(self) -> str:
         """A line for people."""
-        regret = f"{self.mean_regret:.1%} slower than the fastest, {self.most_regret:.1%} at most"
-        return f"predictions are off by {math.expm1(self.error):.1%}, the first choice is {regret}"
+        off = f"predicted over measured is {self.bias:.2f}, off by {math.expm1(self.error):.0%}"
+        chosen = f"{self.regret - 1:.1%} slower than the fastest, {self.worst - 1:.0%} at most"
+        return f"{off}; the first choice of {self.functions} functions is {chosen}"
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The outcome for one kernel family.
-
-    Attributes:
-        family: a field of :class:`~tvm_tile.device.times.KernelTimes`.
-        values: (parameter, fitted value, its relative standard error) triples.
-        tiles: number of measured tiles, of both halves.
-        fitted: how the model does on the operators it was fitted to.
-        held_out: the same quality on the other operators; None where there is only one operator.
-    """
-
-    family: str
-    values: tuple[tuple[str, float, float], ...]
-    tiles: int
-    fitted: Quality
-    held_out: Quality | None
-
-    def describe(self) -> str:
-        """The origin that a record keeps: from what, how good, and how sure each number is."""
-        sure = ", ".join(f"{name} {error:.0%}" for name, _, error in self.values)
-        judged = self.held_out or self.fitted
-        where = "of what was held out" if self.held_out else "of what it was fitted to"
-        return f"{self.tiles} measured tiles: {where}, {judged.describe()}; errors: {sure}"
-
-
-def fit_times(device: Device, groups: Sequence[TileGroup]) -> tuple[Device, tuple[Fit, ...]]:
-    """The device with parameters fitted to measured tiles, one family after the other.
+def fit_times(
+    device: Device, functions: Sequence[Sequence[Sample]], rounds: int = 60
+) -> Device:
+    """The device with the numbers of its chip fitted to measured tiles.
 
     Args:
-        device: device that was measured; its times are where the search starts.
-        groups: all operators'; families without any keep their parameters.
+        device: device that was measured; its numbers are where the search starts.
+        functions: the tiles of each function; those that do not say what they do are left out.
+        rounds: evaluations of the search, at most.
 
     Raises:
         InstallationError: SciPy is missing.
     """
-    fits = []
-    for family, names in PARAMETERS.items():
-        own = [group for group in groups if group.family == family]
-        if own:
-            # Neighbours are alike: each half gets one of two.
-            device, found = fit_family(device, family, names, own[::2], own[1::2])
-            fits.append(found)
-    return device, tuple(fits)
-
-
-def fit_family(
-    device: Device,
-    family: str,
-    names: Sequence[str],
-    used: Sequence[TileGroup],
-    held_out: Sequence[TileGroup] = (),
-) -> tuple[Device, Fit]:
-    """The device with some parameters of one family fitted.
-
-    Args:
-        device: device that was measured; its times are where the search starts.
-        family: a field of :class:`~tvm_tile.device.times.KernelTimes` that is not ``None``.
-        names: names of the parameters.
-        used: operators that they are fitted to, one at least.
-        held_out: others, which tell how good the fit is.
-
-    Raises:
-        InstallationError: SciPy is missing.
-    """
-    found = _fit(device, family, names, used, held_out)
-    values = {name: value for name, value, _ in found.values}
-    origin = f"fitted on {device.name} to {found.describe()}"
-    return _with(device, family, values, origin), found
-
-
-def _fit(
-    device: Device,
-    family: str,
-    names: Sequence[str],
-    used: Sequence[TileGroup],
-    held_out: Sequence[TileGroup],
-) -> Fit:
-    """Fit parameters of a family to some groups, and say how well others are predicted."""
-    before = np.log([getattr(getattr(device.times, family), name) for name in names])
-
-    def at(point: Floats) -> Device:
-        values = np.exp(point).tolist()
-        return _with(device, family, dict(zip(names, values, strict=True)))
-
-    def search(error: float, start: Floats) -> tuple[Floats, Floats]:
-        def residuals(point: Floats) -> Floats:
-            return np.concatenate([_errors(used, at(point)), error / _DOUBT * (point - before)])
-
-        return _least_squares(residuals, start)
-
-    # The first search tells how well the model can do at all, which weighs samples against doubt.
-    point, _ = search(_LEAST_ERROR, before)
-    point, spread = search(max(_LEAST_ERROR, quality(used, at(point)).error), point)
-    fitted = at(point)
-    return Fit(
-        family,
-        tuple(zip(names, np.exp(point).tolist(), spread.tolist(), strict=True)),
-        sum(len(group.measured) for group in (*used, *held_out)),
-        quality(used, fitted),
-        quality(held_out, fitted) if held_out else None,
-    )
-
-
-def _least_squares(residuals: Callable[[Floats], Floats], start: Floats) -> tuple[Floats, Floats]:
-    """The point of least squares, and the standard error of each of its numbers."""
     require_scipy()
     from scipy.optimize import least_squares
 
-    found = least_squares(residuals, start)
-    freedom = max(1, len(found.fun) - len(start))
-    variance = 2 * found.cost / freedom
-    covariance = np.linalg.pinv(found.jac.T @ found.jac) * variance
-    return np.asarray(found.x), np.sqrt(np.diag(covariance))
+    told = [[tile for tile in own if tile.works] for own in functions]
+    problem = _Problem.of(device, [own for own in told if own])
+    before = problem.start
+
+    def residuals(point: Floats) -> Floats:
+        return np.concatenate([problem.residuals(point), (point - before) / _DOUBT * 0.1])
+
+    found = least_squares(residuals, before, loss="soft_l1", f_scale=0.2, max_nfev=rounds)
+    return problem.at(found.x)
+
+
+def quality(functions: Sequence[Sequence[Sample]], device: Device, scene: Scene) -> Quality:
+    """How well the model of a device does on tiles that say what they do, in one scene."""
+    errors, regrets = [], []
+    for own in functions:
+        told = [tile for tile in own if tile.works]
+        if not told:
+            continue
+        predicted, measured = predictions(told, device, scene), _measured(told, scene)
+        errors.append(np.log(predicted / measured))
+        regrets.append(measured[int(np.argmin(predicted))] / measured.min())
+    every = np.concatenate(errors)
+    return Quality(
+        len(regrets),
+        float(np.exp(every.mean())),
+        float(every.std()),
+        float(np.exp(np.log(regrets).mean())),
+        float(max(regrets)),
+    )
+
+
+def predictions(tiles: Sequence[Sample], device: Device, scene: Scene) -> Floats:
+    """Predicted seconds of tiles, shape (tiles,); each tile's kernels follow one another."""
+    works = [work for tile in tiles for work in tile.works]
+    starts = np.cumsum([0, *(len(tile.works) for tile in tiles[:-1])])
+    return np.asarray(np.add.reduceat(seconds_of(works, device, scene), starts))
+
+
+def _measured(tiles: Sequence[Sample], scene: Scene) -> Floats:
+    return np.array([tile.cold if scene == ALONE else tile.warm for tile in tiles])
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is fitted: the chip's numbers as logarithms, and tiles.
+
+    Attributes:
+        device: the device whose numbers are changed.
+        names: names of the numbers, those of matrix units with the unit's in front.
+        start: their logarithms before the fit.
+        tiles: all tiles, those of a function together.
+        functions: number of each tile's function, shape (tiles,).
+    """
+
+    device: Device
+    names: tuple[str, ...]
+    start: Floats
+    tiles: tuple[Sample, ...]
+    functions: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, device: Device, functions: Sequence[Sequence[Sample]]) -> _Problem:
+        """The problem of fitting a device to functions' tiles."""
+        numbers = numbers_of(device.times.chip)
+        tiles = tuple(tile for own in functions for tile in own)
+        places = np.repeat(np.arange(len(functions)), [len(own) for own in functions])
+        return cls(device, tuple(numbers), np.log(list(numbers.values())), tiles, places)
+
+    def at(self, point: Floats) -> Device:
+        """The device with other numbers."""
+        values = dict(zip(self.names, np.exp(point).tolist(), strict=True))
+        chip = with_numbers(self.device.times.chip, values)
+        return replace(self.device, times=replace(self.device.times, chip=chip))
+
+    def residuals(self, point: Floats) -> Floats:
+        """Errors of all tiles in both scenes, and their differences within functions."""
+        device, found = self.at(point), []
+        for scene in (ALONE, AMID):
+            measured = _measured(self.tiles, scene)
+            errors = np.log(predictions(self.tiles, device, scene) / measured)
+            least = np.full(self.functions[-1] + 1, np.inf)
+            np.minimum.at(least, self.functions, measured)
+            weights = (least[self.functions] / measured) ** _FADING
+            total = np.bincount(self.functions, weights)
+            mean = (np.bincount(self.functions, weights * errors) / total)[self.functions]
+            found += [weights * (errors - mean), _OWN * weights * errors]
+        return np.concatenate(found)
+
+
+def numbers_of(chip: ChipTimes) -> dict[str, float]:
+    """The numbers of a chip by name, those of its matrix units as ``unit.name``."""
+    found: dict[str, float] = {}
+    for field in fields(chip):
+        value = getattr(chip, field.name)
+        if isinstance(value, UnitTimes):
+            found |= {f"{field.name}.{own.name}": getattr(value, own.name) for own in fields(value)}
+        elif isinstance(value, float):
+            found[field.name] = value
+    return found
+
+
+def with_numbers(chip: ChipTimes, values: Mapping[str, float]) -> ChipTimes:
+    """A chip with other numbers, named as :func:`numbers_of` has them."""
+    own = {name: value for name, value in values.items() if "." not in name}
+    units = {name.partition(".")[0] for name in values if "." in name}
+    for unit in units:
+        inner = {
+            name.partition(".")[2]: value
+            for name, value in values.items()
+            if name.startswith(f"{unit}.")
+        }
+        own[unit] = replace(getattr(chip, unit), **inner)
+    return replace(chip, **own)
 
 
 def require_scipy() -> None:
@@ -197,27 +203,3 @@ def require_scipy() -> None:
         raise InstallationError(
             "fitting a device's times needs SciPy", str(error), "pip install 'tvm-tile[fit]'"
         ) from error
-
-
-def quality(groups: Sequence[TileGroup], device: Device) -> Quality:
-    """How well the models of a device do on one operator or more."""
-    errors = _errors(groups, device)
-    regrets = []
-    for group in groups:
-        chosen = group.measured[int(np.argmin(group.predict(device)))]
-        regrets.append(float(chosen / group.measured.min()) - 1)
-    return Quality(
-        float(np.sqrt(np.mean(np.square(errors)))), float(np.mean(regrets)), max(regrets)
-    )
-
-
-def _errors(groups: Sequence[TileGroup], device: Device) -> Floats:
-    """Logarithms of predicted over measured times, of all tiles."""
-    return np.concatenate([np.log(group.predict(device) / group.measured) for group in groups])
-
-
-def _with(device: Device, family: str, values: dict[str, float], origin: str = "") -> Device:
-    """The device with other parameters of a family."""
-    times = getattr(device.times, family)
-    changed = replace(times, **values, origin=origin or times.origin)
-    return replace(device, times=replace(device.times, **{family: changed}))

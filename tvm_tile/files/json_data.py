@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -76,6 +77,8 @@ def _scalar(kind: Any, data: Any) -> Any:
         if not math.isfinite(data):
             raise TypeError(f"{data} where a finite number belongs")
         return data
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
     return _of_type(kind, data)
 
 

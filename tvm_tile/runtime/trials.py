@@ -72,7 +72,7 @@ def run_trials(
         device_name: name of the device, for messages.
     """
     generator = np.random.default_rng(0)
-    values = [_draw(generator, argument) for argument in arguments]
+    values = [drawn(generator, argument) for argument in arguments]
     ran: list[Trial] = []
     expected: list[np.ndarray] | None = None
     error = ""
@@ -102,7 +102,7 @@ def _run(
     functions = load_functions(program, device_name)
     tensors = [
         # Outputs begin as NaN: an element that no thread writes is found.
-        tvm.runtime.tensor(_poisoned(value) if argument.is_output else value, functions.device)
+        tvm.runtime.tensor(poisoned(value) if argument.is_output else value, functions.device)
         for argument, value in zip(arguments, values, strict=True)
     ]
     functions[name](*tensors)
@@ -126,21 +126,21 @@ def _run(
     return outputs, summarize(timed(count)).median_s
 
 
-def _draw(generator: np.random.Generator, argument: Argument) -> np.ndarray:
+def drawn(generator: np.random.Generator, argument: Argument) -> np.ndarray:
     """Random numbers for an argument."""
     dtype = numpy_dtype(argument.dtype)
     size = math.prod(argument.shape)
-    drawn = min(size, _DRAWN)
+    count = min(size, _DRAWN)
     # NumPy does not count ml_dtypes' numbers among its floating-point numbers.
     if "float" in argument.dtype:
-        values = generator.standard_normal(drawn, np.float32).astype(dtype)
+        values = generator.standard_normal(count, np.float32).astype(dtype)
     else:
         # 0 and 1 are in range whatever the integers mean: labels, token numbers, masks.
-        values = generator.integers(0, 2, drawn).astype(dtype)
+        values = generator.integers(0, 2, count).astype(dtype)
     return np.resize(values, argument.shape)
 
 
-def _poisoned(value: np.ndarray) -> np.ndarray:
+def poisoned(value: np.ndarray) -> np.ndarray:
     """A fill for an output that no kernel is likely to make."""
     if value.dtype.kind in "biu":
         largest = 1 if value.dtype.kind == "b" else np.iinfo(value.dtype).max - 7

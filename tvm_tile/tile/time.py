@@ -43,7 +43,7 @@ Quantity = float | Floats
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
 
 
-class Unit(Enum):
+class Unit(str, Enum):
     """What multiplies: CUDA cores, or a matrix unit driven by warps, warpgroups or waves."""
 
     CORES = "cores"
