@@ -18,7 +18,13 @@ H200, MI300X, RX7900XTX = (
 def rows(length: int) -> HeldRows:
     """Rows as of a layer norm, with a scale and a shift."""
     return HeldRows(
-        4096, length, 4, ("x",), ("scale", "shift"), 4, bytes_moved=8.0, stages=2, instructions=18
+        *(4096, length, 4, ("x",), ("scale", "shift"), 4),
+        bytes_moved=8.0,
+        stages=2,
+        instructions=18,
+        bytes_loaded=4,
+        bytes_beside=8,
+        bytes_stored=4,
     )
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Tensor
+from tvm_tile.tile.moves.sectors import count_sectors
 from tvm_tile.tile.moves.transpose import (
     Copy,
     Source,
     TransposeTile,
     construct_flat,
     construct_transpose,
-    count_sectors,
     neighbours,
 )
 

@@ -31,9 +31,10 @@ from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.output import read_output
 from tvm_tile.schedule.s_tir.steps import bind_loop, blocks_named, flat_loop
-from tvm_tile.tile.moves.plain import PlainTile, construct_plain
+from tvm_tile.tile.moves.plain import PlainTile, construct_plain, opaque_work, together
 from tvm_tile.tile.moves.transpose import construct_flat
 from tvm_tile.tile.rules import ELEMENTWISE
+from tvm_tile.tile.time import Work
 
 
 def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
@@ -43,13 +44,13 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return ()
-    choices = [_tiles(sch, name, task.device) for name in form.outputs]
+    choices = [_tiles(sch, name, task.device, count) for name in form.outputs]
     if _are_alike(sch, form.outputs):
         saved = (len(choices) - 1) * task.device.launch_latency
-        together = partial(_together, sch, form.outputs, saved)
+        write = partial(_together, sch, form.outputs, saved)
         return tuple(
-            replace(choice, seconds=choice.seconds - saved)
-            for choice in choices_of_outputs(ELEMENTWISE, choices, count, together)
+            replace(choice, seconds=choice.seconds - saved, works=_work_together(choice.works))
+            for choice in choices_of_outputs(ELEMENTWISE, choices, count, write)
         )
     return choices_of_outputs(ELEMENTWISE, choices, count, partial(_written, sch, form.outputs))
 
@@ -68,6 +69,11 @@ def _points(block: Any) -> int:
     return math.prod(int(v.dom.extent) for v in block.iter_vars)
 
 
+def _work_together(works: tuple[Work, ...]) -> tuple[Work, ...]:
+    """What one kernel does of all outputs, given what each does; nothing where one is unknown."""
+    return (together(max(works, key=lambda work: work.blocks), works),) if works else ()
+
+
 def _together(
     sch: Schedule, outputs: Sequence[str], saved: float, tiles: tuple[PlainTile, ...]
 ) -> Scheduled:
@@ -80,13 +86,14 @@ def _together(
     return _scheduled(sch, main, sum(tile.seconds for tile in tiles) - saved)
 
 
-def _tiles(sch: Schedule, name: str, device: Device) -> tuple[PlainTile, ...]:
-    """Tiles of an output, best first, by its own reads where these are known."""
+def _tiles(sch: Schedule, name: str, device: Device, count: int) -> tuple[PlainTile, ...]:
+    """At most ``count`` tiles of an output, best first, by its own reads where these are known."""
     block = sch.get(sch.get_sblock(name))
     operator = extract_operator(block)
     tiles: tuple[PlainTile, ...] = (_opaque(sch, name, device),)
     if operator is not None:
-        tiles = construct_plain(operator, device, between=_widest_between(block.body.value))
+        between = _widest_between(block.body.value)
+        tiles = construct_plain(operator, device, between=between, count=count)
     output = read_output(block)
     if output is None:
         return tiles
@@ -121,4 +128,5 @@ def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
 def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:
     """A tile for a block whose expression extraction does not read (a tuple, a select)."""
     points = _points(sch.get(sch.get_sblock(name)))
-    return PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)
+    tile = PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)
+    return replace(tile, work=opaque_work(tile, device))

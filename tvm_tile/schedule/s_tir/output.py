@@ -85,5 +85,5 @@ def _parted(expr: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
 def plain_tile(block: SBlock, output: Output, device: Device) -> TransposeTile:
     """Best tile of the rule for element-wise functions, for one block."""
     operator = extract_operator(block)
-    vector = construct_plain(operator, device)[0].vector if operator else 1
+    vector = construct_plain(operator, device, count=1)[0].vector if operator else 1
     return construct_flat(output.copy, vector, device)

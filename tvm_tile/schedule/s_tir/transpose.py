@@ -34,10 +34,10 @@ from tvm_tile.schedule.s_tir.guards import conjunction
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.output import Output, plain_tile, read_output
 from tvm_tile.schedule.s_tir.steps import blocks_named, launched, loop
+from tvm_tile.tile.moves.sectors import pitches
 from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose
 from tvm_tile.tile.rules import TRANSPOSE
 
-_WORD = 4  # bytes of a bank of shared memory
 _WORTHWHILE = 0.95  # of what the rule for element-wise functions takes
 Values = Mapping[str, Any]
 """What stands for a digit, by its name."""
@@ -50,7 +50,7 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
         return ()
     plain = sum(plain_tile(block, output, task.device).seconds for block, output in found)
     outputs = tuple(output for _, output in found)
-    choices = [construct_transpose(output.copy, task.device) for output in outputs]
+    choices = [construct_transpose(output.copy, task.device, count) for output in outputs]
     if sum(tiles[0].seconds for tiles in choices) > _WORTHWHILE * plain:
         return ()
     return choices_of_outputs(
@@ -157,8 +157,9 @@ class _CopyWriter:
         """Copy a part to shared memory; gives also what reads it back, at places in the box."""
         order = self.copy.sources[place].order(self.copy.axes)
         rounds = self.rounds(order, self.tile.loads[place])
-        strides, size = self.pitches(order[-1].name, part)
         dtype = str(part.ty.dtype)
+        box = [Axis(axis.name, self.own[axis.name]) for axis in self.copy.axes]
+        strides, size = pitches(box, order[-1].name, element_size(dtype))
         shared = self.buffer(f"shared_{place}", size, dtype, "shared")
         own = self.buffer(f"fetched_{place}", rounds.count * rounds.vector, dtype, "local")
 
@@ -179,18 +180,6 @@ class _CopyWriter:
             for body, kind in kinds
         ]
         return statements, lambda at: tirx.BufferLoad(shared, [position(at)])
-
-    def pitches(self, across: str, part: Any) -> tuple[dict[str, int], int]:
-        """Strides of a staged box, and its size: an odd number of words along its loads."""
-        words = max(1, _WORD // element_size(str(part.ty.dtype)))
-        strides, stride = {}, 1
-        for axis in reversed(self.copy.axes):
-            if axis.name == across:
-                stride = -(-stride // words) * words
-                stride += words * (stride // words % 2 == 0)
-            strides[axis.name] = stride
-            stride *= self.own[axis.name]
-        return strides, stride
 
     def store(self, staged: Mapping[str, Any]) -> Any:
         """Store the outputs of a thread: its reads of global memory, the expression, its stores."""

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.tile.asked import (
+    asked_bytes,
+    box_of,
+    loads_of,
+    operations_of,
+    present_blocks,
+)
 from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.time import Part, Work
 
 _THREADS = (256, 128, 64, 32)
 _REGISTERS_BESIDES = 3
@@ -63,7 +71,7 @@ class PlainTile(Tile):
 
 
 def construct_plain(
-    operator: Operator, device: Device, *, between: int = 1
+    operator: Operator, device: Device, *, between: int = 1, count: int | None = None
 ) -> tuple[PlainTile, ...]:
     """Tiles of an element-wise operator, best first; the others vary its vector and its block.
 
@@ -71,6 +79,7 @@ def construct_plain(
         operator: the operator that is computed.
         device: the device that the tiles are made for.
         between: bytes of the widest number that it computes with on the way.
+        count: the most tiles that are wanted; ``None``: all.
     """
     points = operator.outputs
     # TVM computes in vectors, too, and has no constants in longer ones.
@@ -85,7 +94,71 @@ def construct_plain(
     best = replace(fitting, element_bytes=held).with_vector(vector)
     vectors = [vector, *(v for v in (8, 4, 2, 1) if v != vector and widest % v == 0)]
     others = [replace(best.with_vector(v), block_size=t) for v in vectors for t in _THREADS]
-    return (best, *(tile for tile in others if tile != best))
+    tiles = (best, *(tile for tile in others if tile != best))[:count]
+    return tuple(replace(tile, work=work_of(tile, operator, device)) for tile in tiles)
+
+
+def work_of(tile: PlainTile, operator: Operator, device: Device) -> Work:
+    """What an element-wise operator does: all loads at once, the arithmetic, a store."""
+    axes = operator.spatial_axes
+    warps = -(-tile.block_size // device.warp_size)
+    block = box_of(axes, min(tile.points, tile.block_size * tile.vector))
+    own = box_of(axes, tile.vector)
+    moved = (*operator.reads, operator.write)
+    part = Part(
+        fills=sum(asked_bytes(read, block) for read in operator.reads),
+        stores=asked_bytes(operator.write, block),
+        operations=warps * tile.vector * operations_of(operator, device),
+        moves=warps * sum(loads_of(access, own, tile.vector) for access in moved),
+        # What says where to read is loaded first.
+        loads=1 if all(read.is_exact for read in operator.reads) else 2,
+    )
+    size = operator.write.elements(operator.extents) * operator.write.tensor.element_size
+    return _work(tile, device, part, read=operator.traffic - size, written=size)
+
+
+def opaque_work(tile: PlainTile, device: Device) -> Work:
+    """What is done for each output where an expression cannot be read: a load, one instruction."""
+    warps, size = -(-tile.block_size // device.warp_size), tile.element_bytes
+    held = tile.block_size * tile.vector * size
+    each = warps * tile.vector
+    part = Part(fills=held, stores=held, operations=each, moves=2 * each, loads=1)
+    return _work(tile, device, part, read=tile.points * size, written=tile.points * size)
+
+
+def _work(tile: PlainTile, device: Device, part: Part, *, read: int, written: int) -> Work:
+    """The work of a kernel of one part."""
+    return Work(
+        blocks=tile.grid,
+        resident=present_blocks(device, tile),
+        warps=-(-tile.block_size // device.warp_size),
+        parts=(part,),
+        read=read,
+        written=written,
+    )
+
+
+def together(main: Work, works: Sequence[Work]) -> Work:
+    """What one kernel of several outputs does, all of whose loads are independent.
+
+    Args:
+        main: the work of the tile that it is written with.
+        works: the work of each output, one part each, as if it had a kernel of its own.
+    """
+    pairs = [(work.parts[0], work.blocks / main.blocks) for work in works]
+    part = Part(
+        fills=sum(part.fills * share for part, share in pairs),
+        stores=sum(part.stores * share for part, share in pairs),
+        operations=sum(part.operations * share for part, share in pairs),
+        moves=sum(part.moves * share for part, share in pairs),
+        loads=max(float(part.loads) for part, _ in pairs),
+    )
+    return replace(
+        main,
+        parts=(part,),
+        read=sum(work.read for work in works),
+        written=sum(work.written for work in works),
+    )
 
 
 def vector_elements(operator: Operator) -> int:

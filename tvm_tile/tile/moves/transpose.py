@@ -18,18 +18,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from tvm_tile.device.core_times import TransposeTimes
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Axis
+from tvm_tile.tile.asked import present_blocks
+from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.moves.plain import widest_vector
+from tvm_tile.tile.moves.sectors import (
+    Ints,
+    count_sectors,
+    moved_sectors,
+    pitches,
+    positions,
+    wavefronts,
+)
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Work
 
-Ints = npt.NDArray[np.int64]
-
-_SECTOR_BYTES = 32
 _WASTE = 1.5  # of sectors, from which on a source is worth staging
 _SAMPLES = 4  # warps or boxes whose sectors are counted
 _RUNS = (16, 32, 64, 128)  # elements in a row that a box may have, on either side
@@ -37,6 +43,7 @@ _THREADS = 256
 _REGISTERS = 10  # of a thread, besides those elements
 _MOST_OWN = 32  # elements of a thread in a box: they wait in registers together
 _WARPS_PER_CYCLE = 4  # instructions that a multiprocessor starts
+_DIVISION = 4  # instructions of a quotient by a constant and its rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,11 @@ class Copy:
     write: Access
 
     @property
+    def reads(self) -> tuple[Access, ...]:
+        """All accesses of all sources."""
+        return tuple(read for source in self.sources for read in source.reads)
+
+    @property
     def points(self) -> int:
         """Elements of the output."""
         return math.prod(axis.extent for axis in self.axes)
@@ -94,7 +106,8 @@ class TransposeTile(Tile):
         loads: neighbouring elements that a thread reads of each source at once.
         staged: sources that go through shared memory.
         grid: blocks.
-        sectors: predicted transfers of 32 bytes.
+        sectors: predicted transfers of 32 bytes, from memory and to it.
+        asked: sectors that its blocks read, each for itself.
     """
 
     extents: tuple[int, ...]
@@ -104,6 +117,7 @@ class TransposeTile(Tile):
     staged: tuple[bool, ...]
     grid: int = field()
     sectors: float
+    asked: float
 
     def describe(self) -> str:
         """The tile in one line, for people."""
@@ -114,8 +128,10 @@ class TransposeTile(Tile):
         return f"box {box} in shared memory, store {self.vector}, load {loads}"
 
 
-def construct_transpose(copy: Copy, device: Device) -> tuple[TransposeTile, ...]:
-    """Tiles of a copy, best first."""
+def construct_transpose(
+    copy: Copy, device: Device, count: int | None = None
+) -> tuple[TransposeTile, ...]:
+    """Tiles of a copy, best first; at most ``count`` of them, if that is given."""
     tiles = [
         construct_flat(copy, vector, device) for vector in _divisors(_vector_of_outputs(copy, {}))
     ]
@@ -123,7 +139,60 @@ def construct_transpose(copy: Copy, device: Device) -> tuple[TransposeTile, ...]
     if any(staged):
         boxes = dict.fromkeys(_boxes(copy, staged))
         tiles += [_boxed(copy, box, staged, device) for box in boxes]
-    return ranked(tiles)
+    found = ranked(tiles, count)
+    return tuple(replace(tile, work=work_of(tile, copy, device)) for tile in found)
+
+
+def work_of(tile: TransposeTile, copy: Copy, device: Device) -> Work:
+    """What a copy does: what is staged goes to shared memory, the rest straight to the output.
+
+    All loads of a thread are on their way at once. An index is divided once for each load, by the
+    extent of each axis.
+    """
+    warps, size = -(-tile.block_size // device.warp_size), copy.write.tensor.element_size
+    elements = math.prod(tile.extents) if tile.extents else tile.block_size * tile.vector
+    each = elements / device.warp_size  # instructions that move an element of each thread
+    divided = _DIVISION * (len(copy.axes) - 1)
+    moves, shares, banked = [0.0, 0.0], [0, 0], [0, 0]
+    shared = 0
+    box = [Axis(a.name, own) for a, own in zip(copy.axes, tile.extents, strict=False)]
+    for source, load, is_staged in zip(copy.sources, tile.loads, tile.staged, strict=True):
+        moves[is_staged] += len(source.reads) * each / load
+        shares[is_staged] += len(source.reads)
+        if is_staged:
+            order, width = source.order(box), source.main.tensor.element_size
+            strides, held = pitches(box, order[-1].name, width)
+            banked[0] += wavefronts(order, load, strides, width, device.warp_size)
+            banked[1] += wavefronts(box, tile.vector, strides, width, device.warp_size)
+            shared += held * width
+    fills, count = SECTOR * tile.asked / tile.grid / sum(shares), sum(tile.staged)
+    stage = Part(
+        repeats=min(1, count),
+        fills=fills * shares[True],
+        operations=moves[True] * divided,
+        moves=moves[True] + count * each,
+        wavefronts=each * banked[0],
+        loads=1,
+    )
+    store = Part(
+        fills=fills * shares[False],
+        stores=min(elements, copy.points) * size,
+        operations=(moves[False] + each / tile.vector) * divided,
+        moves=moves[False] + each / tile.vector + count * each,
+        wavefronts=each * banked[1],
+        loads=min(1, shares[False]),
+        barriers=min(1, count),
+        exchanges=min(1, count),
+    )
+    read = {read.tensor: read.tensor.size for read in copy.reads}
+    return Work(
+        blocks=tile.grid,
+        resident=present_blocks(device, tile, shared),
+        warps=warps,
+        parts=(stage, store),
+        read=sum(read.values()),
+        written=copy.points * size,
+    )
 
 
 def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:
@@ -131,10 +200,10 @@ def _is_wasteful(copy: Copy, source: Source, device: Device) -> bool:
     order = source.order(copy.axes)
     if order == copy.axes:
         return False
-    sample = _digits(np.arange(min(device.warp_size, copy.points), dtype=np.int64), copy.axes)
+    sample = positions(np.arange(min(device.warp_size, copy.points), dtype=np.int64), copy.axes)
     sectors, _, elements = count_sectors(source.main, sample)
     size = source.main.tensor.element_size
-    return sectors * _SECTOR_BYTES > _WASTE * max(elements * size, _SECTOR_BYTES)
+    return sectors * SECTOR > _WASTE * max(elements * size, SECTOR)
 
 
 def _divisors(most: int) -> list[int]:
@@ -144,7 +213,7 @@ def _divisors(most: int) -> list[int]:
 
 def _widest(copy: Copy) -> int:
     """Elements of the widest vector that all of a copy's accesses allow."""
-    accesses = [copy.write, *(read for source in copy.sources for read in source.reads)]
+    accesses = [copy.write, *copy.reads]
     return widest_vector(accesses)
 
 
@@ -195,57 +264,20 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     units = -(-copy.points // unit)
     starts = [units * n // _SAMPLES * unit for n in range(_SAMPLES)]
     sampled = [np.arange(start, min(start + unit, copy.points), dtype=np.int64) for start in starts]
-    places = [_digits(flat, copy.axes) for flat in sampled]
+    places = [positions(flat, copy.axes) for flat in sampled]
     loads = tuple(_direct_load(source, copy, {}, vector) for source in copy.sources)
     times = device.times.transpose
-    sectors = _traffic(copy, places, units, times)
+    sectors, asked = moved_sectors(copy.reads, copy.write, copy.axes, places, units, times)
     own = times.element_slots + sum(times.load_slots / load for load in loads)
     slots = units * (times.thread_slots + vector * own)
     staged = (False,) * len(copy.sources)
-    tile = TransposeTile((), threads, vector, loads, staged, grid, sectors)
+    tile = TransposeTile((), threads, vector, loads, staged, grid, sectors, asked)
     return _timed(tile, slots, times.block_cycles, device)
 
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
     """A thread's outputs are loaded at once, or one by one."""
     return vector if _vector_of_loads(source, copy, copy.axes, box) % vector == 0 else 1
-
-
-def _digits(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
-    """Position along each axis for flat positions, the last axis the fastest."""
-    found = {}
-    for axis in reversed(axes):
-        found[axis.name] = flat % axis.extent
-        flat = flat // axis.extent
-    return found
-
-
-def _traffic(
-    copy: Copy, samples: Sequence[dict[str, Ints]], units: int, times: TransposeTimes
-) -> float:
-    """Sectors that a copy moves whose units, warps or boxes, are like these samples."""
-    total = 0.0
-    for access in (*(r for s in copy.sources for r in s.reads), copy.write):
-        touched = [count_sectors(access, sample) for sample in samples]
-        sectors = sum(s + times.unused_sector * (4 * lines - s) for s, lines, _ in touched)
-        moved = units * sectors / len(touched)
-        waste = sectors / max(1, sum(elements for _, _, elements in touched))
-        varying = [a.extent for a in copy.axes if access.indices[0].coefficient(a.name)]
-        elements = min(math.prod(access.tensor.shape), math.prod(varying))
-        # What many units read they find in the caches.
-        total += min(moved, elements * waste)
-    return total
-
-
-def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, int]:
-    """Sectors, lines of four, and elements that an access touches at these values of its axes."""
-    index = access.indices[0]
-    flat = index.offset + sum(
-        (factor * places[name] for name, factor in index.terms), np.zeros(1, np.int64)
-    )
-    elements = np.unique(flat)
-    sectors = np.unique(elements * access.tensor.element_size // _SECTOR_BYTES)
-    return len(sectors), len(np.unique(sectors // 4)), len(elements)
 
 
 def _timed(
@@ -261,7 +293,7 @@ def _timed(
         held: registers of a thread for elements on their way.
     """
     multi_processors = device.multi_processor_count
-    memory = tile.sectors * _SECTOR_BYTES / device.memory(MemoryLevel.GLOBAL).bandwidth
+    memory = tile.sectors * SECTOR / device.memory(MemoryLevel.GLOBAL).bandwidth
     issue = slots / (multi_processors * _WARPS_PER_CYCLE * device.clock)
     most = device.max_blocks_per_multi_processor
     resident = min(most, device.max_threads_per_multi_processor // tile.block_size)
@@ -323,7 +355,7 @@ def _boxed(
     grid = math.prod(-(-axis.extent // own[axis.name]) for axis in copy.axes)
     times = device.times.transpose
     samples = [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)]
-    sectors = _traffic(copy, samples, grid, times)
+    sectors, asked = moved_sectors(copy.reads, copy.write, copy.axes, samples, grid, times)
     widths = [vector, *(n for n, is_staged in zip(loads, staged, strict=True) if is_staged)]
     each = sum(times.staged_slots / n + times.element_slots for n in widths)
     each += sum(
@@ -332,15 +364,15 @@ def _boxed(
     slots = grid * elements * each / device.warp_size
     # What is to go through shared memory is loaded at once.
     held = -(-elements * copy.write.tensor.element_size // (4 * threads))
-    tile = TransposeTile(box, threads, vector, loads, staged, grid, sectors)
+    tile = TransposeTile(box, threads, vector, loads, staged, grid, sectors, asked)
     return _timed(tile, slots, times.staged_block_cycles, device, held)
 
 
 def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:
     """The outputs of a block: values of the axes."""
     pairs = list(zip(copy.axes, box, strict=True))
-    local = _digits(np.arange(math.prod(box)), [Axis(a.name, own) for a, own in pairs])
-    at = _digits(np.array([block]), [Axis(a.name, -(-a.extent // own)) for a, own in pairs])
+    local = positions(np.arange(math.prod(box)), [Axis(a.name, own) for a, own in pairs])
+    at = positions(np.array([block]), [Axis(a.name, -(-a.extent // own)) for a, own in pairs])
     places = {axis.name: at[axis.name] * own + local[axis.name] for axis, own in pairs}
     inside = np.logical_and.reduce([places[axis.name] < axis.extent for axis in copy.axes])
     return {name: place[inside] for name, place in places.items()}

@@ -10,14 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
+from tvm_tile.tile.asked import in_sectors, meeting, present_blocks
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.rows.rows import RowTile
 from tvm_tile.tile.rows.walk import Walk, common_vector
 from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Work
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
@@ -43,6 +45,9 @@ class HeldRows:
         bytes_moved: bytes of memory traffic for one element of a row.
         stages: reductions.
         instructions: instructions for one element of a row.
+        bytes_loaded: bytes of one element of a row in all that is held, as they lie in memory.
+        bytes_beside: bytes of one element of a row in all parameters.
+        bytes_stored: bytes of one element of the output.
     """
 
     rows: int
@@ -54,6 +59,9 @@ class HeldRows:
     bytes_moved: float
     stages: int
     instructions: int
+    bytes_loaded: int
+    bytes_beside: int
+    bytes_stored: int
     are_neighbours: bool = False
 
 
@@ -129,6 +137,9 @@ def find_held_rows(
         bytes_moved=sum(t.size for t in (*found, output.write.tensor)) / (rows * length),
         stages=sum(bool(op.reduce_axes) for op in stages),
         instructions=sum(op.flops + _CONVERSIONS for op in (*stages, output)),
+        bytes_loaded=sum(tensor.element_size for tensor in held),
+        bytes_beside=sum(tensor.element_size for tensor in parameters),
+        bytes_stored=output.write.tensor.element_size,
         are_neighbours=are_neighbours,
     )
 
@@ -178,11 +189,12 @@ def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
     """Tiles of rows that fit into registers, best first; none where no thread can hold its part."""
     least = device.warp_size if held.are_neighbours else 1
     blocks = (device.warp_size, *_BLOCK_THREADS)
-    return ranked(
+    tiles = ranked(
         _tile(held, threads, rows, device)
         for threads in _THREADS
         for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
     )
+    return tuple(replace(tile, work=work_of(tile, held, device)) for tile in tiles)
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
@@ -233,3 +245,43 @@ def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
     moved = held.rows * held.length * held.bytes_moved
     memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth
     return math.hypot(memory, issue, turns) + cycles / device.clock + device.launch_latency
+
+
+def work_of(tile: HeldTile, held: HeldRows, device: Device) -> Work:
+    """What a chain of reductions does that holds its rows.
+
+    Its threads load all that they hold at once, go through the stages in registers, meeting after
+    each, and load parameters on the way to the store.
+    """
+    warps, rows = -(-tile.block_size // device.warp_size), min(tile.rows, tile.rows_per_block)
+    # Neighbouring rows are side by side in memory, or else the elements of each.
+    runs, run = (held.length, rows) if held.are_neighbours else (rows, held.length)
+    turns = tile.elements // held.vector
+    each = warps * tile.elements * held.instructions * arithmetic_slots(device) / (held.stages + 1)
+
+    def moves(tensors: int, size: int) -> int:
+        return warps * turns * max(tensors, -(-held.vector * size // VECTOR_BYTES))
+
+    load = Part(
+        fills=runs * in_sectors(run * held.bytes_loaded),
+        moves=moves(len(held.tensors), held.bytes_loaded),
+        loads=1,
+    )
+    meets = meeting(tile, tile.threads_per_row, device, is_across=held.are_neighbours)
+    stage = replace(meets, repeats=held.stages, operations=meets.operations + each)
+    store = Part(
+        fills=in_sectors(held.length * held.bytes_beside),
+        stores=runs * in_sectors(run * held.bytes_stored),
+        operations=each,
+        moves=moves(len(held.parameters), held.bytes_beside) + moves(1, held.bytes_stored),
+        loads=1 if held.parameters else 0,
+    )
+    elements = held.rows * held.length
+    return Work(
+        blocks=tile.grid,
+        resident=present_blocks(device, tile),
+        warps=warps,
+        parts=(load, stage, store),
+        read=elements * (held.bytes_moved - held.bytes_stored),
+        written=elements * held.bytes_stored,
+    )

@@ -8,11 +8,21 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.limits import round_trip_seconds, sum_seconds
+from tvm_tile.tile.asked import (
+    IN_FLIGHT,
+    asked_bytes,
+    box_of,
+    loads_of,
+    meeting,
+    operations_of,
+    present_blocks,
+)
+from tvm_tile.tile.limits import adding_work, round_trip_seconds, sum_seconds
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.rows.walk import vector_of_sum
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Work
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
@@ -102,7 +112,8 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
         if not last or last[0].extent % n == 0
     ]
     tiles = (best, *(tile for tile in others if tile != best))
-    return tuple(replace(tile, registers=_registers(tile, device)) for tile in tiles)
+    known = (replace(tile, registers=_registers(tile, device)) for tile in tiles)
+    return tuple(replace(tile, work=work_of(tile, operator, device)) for tile in known)
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -169,7 +180,8 @@ def _in_parts(
     split = (replace(best, parts=n, vector=math.gcd(best.vector, depth // n)) for n in numbers)
     first = ranked((best, *(_predicted(tile, operator, device) for tile in split)), 1)
     # The other tiles are for those who try several: they keep their order.
-    return (*first, *([best] if first[0].parts > 1 else []), *others)
+    tiles = (*first, *([best] if first[0].parts > 1 else []), *others)
+    return tuple(replace(tile, work=work_of(tile, operator, device)) for tile in tiles)
 
 
 def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
@@ -187,6 +199,53 @@ def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTi
         sums = (tile.parts + 1) * operator.write.tensor.size
         seconds += float(sum_seconds(sums, device))
     return replace(tile, registers=_registers(tile, device), seconds=seconds)
+
+
+def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
+    """What a reduction does: its threads go along their sums, meet, and store.
+
+    The loads of a window are all on their way at once, as are those of a few iterations of a loop
+    along a row or a column.
+    """
+    warps = -(-tile.block_size // device.warp_size)
+    lap = tile.vector * tile.threads_per_output
+    pieces = -(-operator.depth // tile.parts // lap)
+    ahead = pieces if tile.form == "window" else min(pieces, IN_FLIGHT)
+    points = tile.vector * ahead
+    own = box_of(operator.spatial_axes, tile.outputs_per_thread)
+    own |= box_of(operator.reduce_axes, points)
+    block = box_of(operator.spatial_axes, min(tile.outputs_per_block, operator.outputs))
+    block |= box_of(operator.reduce_axes, points * tile.threads_per_output)
+    summed = {axis.name for axis in operator.reduce_axes if axis.extent > 1}
+    # What does not change along a sum is loaded once, ahead of it.
+    reads = [r for r in operator.reads if not summed or not r.axes.isdisjoint(summed)]
+    along = Part(
+        repeats=pieces / ahead,
+        fills=sum(asked_bytes(read, block) for read in reads),
+        operations=warps
+        * tile.laps
+        * tile.outputs_per_thread
+        * points
+        * operations_of(operator, device),
+        moves=warps * tile.laps * sum(loads_of(read, own, tile.vector) for read in reads),
+        loads=1,
+    )
+    stored = asked_bytes(operator.write, block)
+    end = Part(stores=stored, moves=warps * tile.laps * tile.outputs_per_thread)
+    size = operator.write.tensor.size
+    return Work(
+        blocks=tile.grid,
+        resident=present_blocks(device, tile),
+        warps=warps,
+        parts=(
+            along,
+            meeting(tile, tile.threads_per_output, device, is_across=tile.form == "column"),
+            end,
+        ),
+        read=operator.traffic - size,
+        written=tile.parts * size,
+        then=(adding_work(tile.parts, size, device),) if tile.parts > 1 else (),
+    )
 
 
 def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:

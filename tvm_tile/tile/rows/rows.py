@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.tile_graph import Operator, Tensor
+from tvm_tile.tile.asked import (
+    BANKS,
+    IN_FLIGHT,
+    WORD,
+    asked_bytes,
+    box_of,
+    meeting,
+    operations_of,
+    present_blocks,
+)
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.time import Part, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,15 @@ def construct_rows(
     ``row_axes`` names the output's axes that tell rows apart. The best tile comes first; then the
     same with one row a block.
     """
+    tiles = _tiles(output, reductions, row_axes, device)
+    works = (work_of(tile, output, reductions, row_axes, device) for tile in tiles)
+    return tuple(replace(tile, work=work) for tile, work in zip(tiles, works, strict=True))
+
+
+def _tiles(
+    output: Operator, reductions: list[Operator], row_axes: frozenset[str], device: Device
+) -> tuple[RowTile, ...]:
+    """The tiles, which say nothing of their work yet."""
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
     length = max(output.points // rows, *(op.depth for op in reductions))
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
@@ -79,6 +100,86 @@ def construct_rows(
     per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
     return tuple(
         RowTile(rows, n, threads, seconds=predicted) for n in dict.fromkeys((per_block, 1))
+    )
+
+
+def work_of(
+    tile: RowTile,
+    output: Operator,
+    reductions: Sequence[Operator],
+    row_axes: frozenset[str],
+    device: Device,
+) -> Work:
+    """What a chain of reductions does whose rows are read again in each stage.
+
+    Its threads go along their rows and meet, for one reduction after another, and go along them
+    once more to store. What an earlier stage has read is near, in the multiprocessor's own cache,
+    if the rows of all its blocks fit there.
+    """
+    resident = present_blocks(device, tile)
+    made = {op.write.tensor for op in reductions}
+    read = {
+        read.tensor: read.elements(op.extents) * read.tensor.element_size
+        for op in (*reductions, output)
+        for read in op.reads
+        if read.tensor not in made
+    }
+    rows = sum(read.values()) / -(-tile.rows // tile.rows_per_block)
+    is_near = resident * rows <= device.shared_memory_per_multi_processor
+    parts, known = list[Part](), set(made)
+    for op in (*reductions, output):
+        parts.append(_along(tile, op, row_axes, known, device))
+        if op is not output:
+            across = tile.are_neighbours
+            parts.append(meeting(tile, tile.threads_per_row, device, is_across=across))
+        known |= {read.tensor for read in op.reads} if is_near else set()
+    size = output.write.tensor.size
+    return Work(
+        blocks=tile.grid,
+        resident=resident,
+        warps=-(-tile.block_size // device.warp_size),
+        parts=tuple(parts),
+        read=sum(read.values()),
+        written=size,
+    )
+
+
+def _along(
+    tile: RowTile,
+    op: Operator,
+    row_axes: frozenset[str],
+    known: Iterable[Tensor],
+    device: Device,
+) -> Part:
+    """How threads go along their rows in one stage, a few loads on their way at once.
+
+    Args:
+        tile: how they share them.
+        op: the stage: a reduction, or the last one.
+        row_axes: names of the last stage's axes that tell rows apart.
+        known: tensors that are near.
+        device: the device that it is made for.
+    """
+    warps = -(-tile.block_size // device.warp_size)
+    inner = [a for a in op.axes if (a.is_reduce if op.reduce_axes else a.name not in row_axes)]
+    outer = [axis for axis in op.axes if axis not in inner]
+    pieces = -(-math.prod(axis.extent for axis in inner) // tile.threads_per_row)
+    ahead = min(pieces, IN_FLIGHT)
+    box = box_of(outer, tile.rows_per_block) | box_of(inner, ahead * tile.threads_per_row)
+    names = {axis.name for axis in inner if axis.extent > 1}
+    reads = [read for read in op.reads if not names or not read.axes.isdisjoint(names)]
+    far = [read for read in reads if read.tensor not in known]
+    near = sum(asked_bytes(read, box) for read in reads if read.tensor in known)
+    is_stored = not op.reduce_axes
+    return Part(
+        repeats=pieces / ahead,
+        fills=sum(asked_bytes(read, box) for read in far),
+        stores=asked_bytes(op.write, box) if is_stored else 0,
+        operations=warps * ahead * operations_of(op, device),
+        moves=warps * ahead * (len(reads) + is_stored),
+        wavefronts=near / (BANKS * WORD),
+        loads=1 if far else 0,
+        exchanges=1 if near else 0,
     )
 
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.graph.rowwise import Scan
+from tvm_tile.graph.rowwise import Combine, Scan
 from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.tile.asked import IN_FLIGHT, WORD, in_sectors, present_blocks
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.rows.rows import RowTile
+from tvm_tile.tile.time import Part, Work
 
 _ELEMENTS = 16  # of a thread, at most, in registers
 _MOST_TURNS = 4  # more of one element each are slow to compile for the emulated device
@@ -25,6 +28,9 @@ _LOADS_IN_FLIGHT = 8
 _BUSY_THREADS = 512  # of a multiprocessor, with so many loads in flight
 _BUSY_BLOCKS = 4  # of a multiprocessor, whose threads hold so many elements
 _MOST_PARTS_OF_COLUMN = 256  # each thread adds up all before its own
+# Instructions that combine two states: an addition; a comparison and two selections, of two words;
+# or the larger of two, two exponentials and a logarithm, of four instructions each.
+_SIMPLE, _OF_KEYS, _OF_LOGARITHMS = 1, 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ class ScanTile(RowTile):
 
 def construct_scan(scan: Scan, device: Device) -> ScanTile:
     """The tile of a scan of one element or more."""
-    return _rows(scan, device) if scan.rows.inner == 1 else _columns(scan, device)
+    tile = _rows(scan, device) if scan.rows.inner == 1 else _columns(scan, device)
+    return replace(tile, work=work_of(tile, scan, device))
 
 
 def _rows(scan: Scan, device: Device) -> ScanTile:
@@ -108,3 +115,157 @@ def _seconds(scan: Scan, device: Device, parts: int) -> float:
     kernels = 2 if parts > 1 else 1
     stage = device.times.scan.kernel_cycles / device.clock
     return max(moved, kernels * stage) + kernels * device.launch_latency
+
+
+def work_of(tile: ScanTile, scan: Scan, device: Device) -> Work:
+    """What a scan does: where rows are in parts, first a kernel of their totals."""
+    walk = _ScanBlocks(tile, scan, device)
+    if tile.parts == 1:
+        return walk.scanned(0)
+    totals = tile.rows * tile.parts * walk.state_bytes
+    return replace(walk.added_up(totals), then=(walk.scanned(totals),))
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanBlocks:
+    """How a block's threads go along its rows.
+
+    All properties are of one chunk of all of a block's rows.
+    """
+
+    tile: ScanTile
+    scan: Scan
+    device: Device
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return -(-self.tile.block_size // self.device.warp_size)
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether a state is a key, with its place in one word or beside it."""
+        return self.scan.combine in (Combine.LARGEST, Combine.SMALLEST)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a state."""
+        if self.is_extreme:
+            return 8 if element_size(self.scan.source) <= 4 else 12
+        return max(4, element_size(self.scan.result))
+
+    @property
+    def combining(self) -> float:
+        """Instructions that combine two states."""
+        is_log = self.scan.combine is Combine.LOG_SUM_EXP
+        count = _OF_LOGARITHMS if is_log else _OF_KEYS if self.is_extreme else _SIMPLE
+        return count * arithmetic_slots(self.device)
+
+    @property
+    def elements(self) -> int:
+        """Elements of a thread."""
+        return self.tile.turns * self.tile.vector
+
+    def asked(self, size: int) -> int:
+        """Bytes in whole sectors of elements of ``size`` bytes."""
+        tile = self.tile
+        rows = min(tile.rows, tile.rows_per_block)
+        if tile.are_neighbours:
+            return tile.turns * in_sectors(rows * size)
+        return rows * in_sectors(min(tile.chunk, self.scan.rows.length) * size)
+
+    def moves(self, size: int) -> int:
+        """Instructions that move elements of ``size`` bytes."""
+        return self.warps * self.tile.turns * -(-self.tile.vector * size // VECTOR_BYTES)
+
+    def load(self) -> Part:
+        """Load elements, and combine those of a vector."""
+        size = element_size(self.scan.source)
+        return Part(
+            repeats=self.tile.chunks,
+            fills=self.asked(size),
+            operations=self.warps * self.elements * self.combining,
+            moves=self.moves(size),
+            loads=1,
+        )
+
+    def shared(self, repeats: int, turns: int) -> Part:
+        """Steps after each of which a thread knows the states of twice as many before it.
+
+        A state is written, and in each step two are read and one is written.
+        """
+        steps = self.tile.threads_per_row.bit_length() - 1
+        moves = (2 + 1) * self.warps * turns
+        return Part(
+            repeats=repeats * steps,
+            operations=self.warps * turns * self.combining,
+            moves=moves,
+            wavefronts=moves * self.state_bytes / WORD,
+            barriers=1,
+            exchanges=1,
+        )
+
+    def store(self) -> Part:
+        """Combine elements with what is before them, and store results."""
+        sizes = [element_size(self.scan.result), *([8] if self.scan.has_places else [])]
+        shares = self.tile.threads_per_row > 1
+        # Where threads share a row, each reads the states before its vector and of all.
+        read = shares * 2 * self.warps * self.tile.turns
+        return Part(
+            repeats=self.tile.chunks,
+            stores=sum(map(self.asked, sizes)),
+            operations=self.warps * (self.elements + 2 * shares) * self.combining,
+            moves=read + sum(map(self.moves, sizes)),
+            wavefronts=read * self.state_bytes / WORD,
+            barriers=2 * shares,
+            exchanges=shares,
+        )
+
+    def before(self) -> Part:
+        """Load the totals of the parts before a block's own, and combine them.
+
+        The threads of a row share them; each thread of neighbouring rows has all of them, some on
+        their way at once. That of the last block is described, which the others wait for.
+        """
+        tile = self.tile
+        laps = -(-tile.parts // tile.threads_per_row)
+        ahead = min(laps, IN_FLIGHT) if tile.are_neighbours else 1
+        rows = min(tile.rows, tile.rows_per_block)
+        each = min(tile.parts, tile.threads_per_row)
+        runs, run = (1, rows) if tile.are_neighbours else (rows, each)
+        return Part(
+            repeats=laps / ahead,
+            fills=ahead * runs * in_sectors(run * self.state_bytes),
+            operations=self.warps * ahead * self.combining,
+            moves=self.warps * ahead,
+            loads=1,
+        )
+
+    def added_up(self, totals: int) -> Work:
+        """The kernel that writes ``totals`` bytes, one state for each part of a row."""
+        each = in_sectors(self.state_bytes)
+        rows = min(self.tile.rows, self.tile.rows_per_block)
+        count = in_sectors(rows * self.state_bytes) if self.tile.are_neighbours else rows * each
+        end = Part(stores=count, moves=self.warps)
+        read = self.scan.traffic - self.scan.written
+        return self._work((self.load(), self.shared(1, 1), end), read, totals)
+
+    def scanned(self, totals: int) -> Work:
+        """The kernel that writes results; ``totals`` bytes of totals come from one before."""
+        tile, scan = self.tile, self.scan
+        before = (self.before(), self.shared(1, 1)) if totals else ()
+        parts = (*before, self.load(), self.shared(tile.chunks, tile.turns), self.store())
+        return self._work(parts, scan.traffic - scan.written + totals, scan.written)
+
+    def _work(self, parts: tuple[Part, ...], read: int, written: int) -> Work:
+        """The work of a kernel of these parts."""
+        shares = self.tile.threads_per_row > 1
+        held = 2 * self.tile.block_size * self.tile.turns * self.state_bytes if shares else 0
+        return Work(
+            blocks=self.tile.grid,
+            resident=present_blocks(self.device, self.tile, held),
+            warps=self.warps,
+            parts=parts,
+            read=read,
+            written=written,
+        )

@@ -1,0 +1,102 @@
+"""Sectors and wavefronts of a copy: counted for some warps or boxes, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_tile.device.core_times import TransposeTimes
+from tvm_tile.graph.tile_graph import Access, Axis
+from tvm_tile.tile.asked import BANKS, WORD
+from tvm_tile.tile.cost import SECTOR
+
+Ints = npt.NDArray[np.int64]
+
+
+def positions(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
+    """Position along each axis for flat positions, the last axis the fastest."""
+    found = {}
+    for axis in reversed(axes):
+        found[axis.name] = flat % axis.extent
+        flat = flat // axis.extent
+    return found
+
+
+def moved_sectors(
+    reads: Sequence[Access],
+    write: Access,
+    axes: Sequence[Axis],
+    samples: Sequence[dict[str, Ints]],
+    units: int,
+    times: TransposeTimes,
+) -> tuple[float, float]:
+    """Sectors that a copy moves whose units, warps or boxes, are like these samples.
+
+    Returns:
+        Those of memory, and those that all units read, each for itself.
+    """
+    total = asked = 0.0
+    for access in (*reads, write):
+        touched = [count_sectors(access, sample) for sample in samples]
+        sectors = sum(s + times.unused_sector * (4 * lines - s) for s, lines, _ in touched)
+        moved = units * sectors / len(touched)
+        waste = sectors / max(1, sum(elements for _, _, elements in touched))
+        varying = [a.extent for a in axes if access.indices[0].coefficient(a.name)]
+        elements = min(math.prod(access.tensor.shape), math.prod(varying))
+        # What many units read they find in the caches.
+        total += min(moved, elements * waste)
+        if access != write:
+            asked += units * sum(s for s, _, _ in touched) / len(touched)
+    return total, asked
+
+
+def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, int]:
+    """Sectors, lines of four, and elements that an access touches at these values of its axes."""
+    index = access.indices[0]
+    flat = index.offset + sum(
+        (factor * places[name] for name, factor in index.terms), np.zeros(1, np.int64)
+    )
+    elements = np.unique(flat)
+    sectors = np.unique(elements * access.tensor.element_size // SECTOR)
+    return len(sectors), len(np.unique(sectors // 4)), len(elements)
+
+
+def pitches(axes: Sequence[Axis], across: str, size: int) -> tuple[dict[str, int], int]:
+    """Strides of a box in shared memory, and its size, both in elements.
+
+    Args:
+        axes: its axes, as its output lies.
+        across: name of the axis along which it is loaded: its pitch is an odd number of words.
+        size: bytes of an element.
+    """
+    words = max(1, WORD // size)
+    strides, stride = {}, 1
+    for axis in reversed(axes):
+        if axis.name == across:
+            stride = -(-stride // words) * words
+            stride += words * (stride // words % 2 == 0)
+        strides[axis.name] = stride
+        stride *= axis.extent
+    return strides, stride
+
+
+def wavefronts(
+    order: Sequence[Axis], vector: int, strides: Mapping[str, int], size: int, warp: int
+) -> int:
+    """Wavefronts in which a warp moves an element of each thread, as most words of one bank.
+
+    Args:
+        order: axes of a box in shared memory, as threads go through it, ``vector`` elements each.
+        vector: elements between neighbouring threads.
+        strides: strides of the axes there, in elements.
+        size: bytes of an element.
+        warp: threads of a warp.
+    """
+    count = min(warp, math.prod(axis.extent for axis in order) // vector)
+    places = positions(np.arange(count, dtype=np.int64) * vector, order)
+    found = sum((places[name] * stride for name, stride in strides.items()), np.int64(0))
+    words = np.unique(found * size // WORD)
+    return int(np.bincount(words % BANKS).max()) * max(1, size // WORD)
