@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.limits import round_trip_seconds, sum_seconds
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.rows.walk import vector_of_sum
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.windows.accesses import START_OPERATIONS, block_bytes, warp_wavefronts
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
@@ -102,7 +106,45 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
         if not last or last[0].extent % n == 0
     ]
     tiles = (best, *(tile for tile in others if tile != best))
-    return tuple(replace(tile, registers=_registers(tile, device)) for tile in tiles)
+    given = (replace(tile, registers=_registers(tile, device)) for tile in tiles)
+    return tuple(replace(tile, work=_window_work(tile, operator, device)) for tile in given)
+
+
+def _window_work(tile: ReduceTile, operator: Operator, device: Device) -> Work:
+    """What the blocks of a tile of the form *window* do."""
+    warps, results = -(-tile.block_size // device.warp_size), tile.outputs_per_thread
+    last = [axis.name for axis in operator.spatial_axes if axis.extent > 1][-1:]
+    own = dict.fromkeys(last, results)
+    alone = dict.fromkeys((axis.name for axis in operator.spatial_axes), 1)
+    thread = operator.extents | alone | own
+    counts = [(read, read.elements(thread)) for read in operator.reads]
+    loads = sum(count for _, count in counts)
+    widened = sum(count for read, count in counts if read.tensor.element_size < 4)
+    size = operator.write.tensor.element_size
+    are_neighbours = operator.write.contiguous_axis in last
+    stores = -(-results * size // VECTOR_BYTES) if are_neighbours else results
+    answers = sum(n * warp_wavefronts(read, operator, own, 1, device) for read, n in counts)
+    held = tile.registers - _REGISTERS_BESIDES
+    threads, turns = tile.block_size * tile.laps, warps * tile.laps
+    summing = Part(
+        fills=block_bytes(operator.reads, operator, own, threads),
+        stores=block_bytes((operator.write,), operator, own, threads),
+        operations=turns * (results * operator.depth * arithmetic_slots(device) + widened),
+        moves=turns * (loads + stores),
+        # The first-level cache answers through the banks of shared memory.
+        wavefronts=turns * answers,
+        # All is unrolled: what waits for another trip finds no register.
+        loads=-(-loads * tile.laps // held),
+    )
+    written = operator.write.tensor.size
+    return Work(
+        blocks=tile.grid,
+        resident=resident_blocks(device, tile),
+        warps=warps,
+        parts=(Part(operations=turns * START_OPERATIONS), summing),
+        read=operator.traffic - written,
+        written=written,
+    )
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
