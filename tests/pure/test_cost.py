@@ -207,8 +207,10 @@ def test_conflicts_loads_and_padding_cost_time() -> None:
     op = matmul(1024, 1024, 1024)
     columns = (np.array([value]) for value in (THREAD, BLOCK, 1, 0, 1))
     tiles = Candidates(op, *columns)
-    base = np.array([(16, 200, 0)]).T
-    worse = [base + np.array([more]).T for more in ((64, 0, 0), (0, 4000, 0), (0, 0, 150_000))]
+    base = np.array([(16, 200, 0, 30)]).T
+    worse = [
+        base + np.array([more]).T for more in ((64, 0, 0, 0), (0, 4000, 0, 0), (0, 0, 150_000, 0))
+    ]
     first = contraction_costs(H200, tiles, SharedReads(*base)).seconds[0]
     for reads in worse:
         assert contraction_costs(H200, tiles, SharedReads(*reads)).seconds[0] > first
@@ -217,7 +219,7 @@ def test_conflicts_loads_and_padding_cost_time() -> None:
 def test_narrow_elements_are_widened() -> None:
     wide, narrow = matmul(1024, 1024, 1024), matmul(1024, 1024, 1024, "float16")
     columns = [np.array([value]) for value in (THREAD, BLOCK, 1, 0, 1)]
-    reads = SharedReads(*np.array([(16, 200, 0)]).T)
+    reads = SharedReads(*np.array([(16, 200, 0, 30)]).T)
     tiles = [Candidates(op, *columns) for op in (narrow, wide)]
     found = [contraction_costs(H200, own, reads).seconds[0] for own in tiles]
     assert found[0] > found[1]

@@ -42,6 +42,7 @@ class StagedLayout:
         wavefronts: wavefronts of shared memory for a block's reads of a step's operand and for
             storing it before.
         loads: instructions with which one thread reads its part of the operand in a step.
+        stores: instructions with which a block's warps stage the operand in a step.
         padding: bytes of a block's shared memory that hold nothing.
     """
 
@@ -49,6 +50,7 @@ class StagedLayout:
     alignment: tuple[int, int] | None
     wavefronts: int
     loads: int = 0
+    stores: int = 0
     padding: int = 0
 
     @property
@@ -154,8 +156,8 @@ def _reading(
     device: Device,
     order: tuple[int, ...],
     alignment: tuple[int, int] | None,
-) -> tuple[int, int]:
-    """Wavefronts of a block's step, staging included, and loads of one thread."""
+) -> tuple[int, int, int]:
+    """Wavefronts of a block's step, staging included, loads of one thread, stores of all warps."""
     size = read.tensor.element_size
     region = read.region(threads.staged)
     strides = _strides(region, order, alignment)
@@ -165,8 +167,8 @@ def _reading(
         count * wavefronts(addresses, width * size, device.bank_count)
         for width, count in loads.items()
     )
-    stored = _store_wavefronts(size, tuple(region), strides, order, device)
-    return threads.warps * once + stored, sum(loads.values())
+    stores, stored = _staging(size, tuple(region), strides, order, device)
+    return threads.warps * once + stored, sum(loads.values()), stores
 
 
 def _padding(
@@ -322,14 +324,14 @@ def _passes(addresses: Sequence[int], width: int, bank_count: int) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _store_wavefronts(
+def _staging(
     size: int,
     region: tuple[int, ...],
     strides: tuple[int, ...],
     order: tuple[int, ...],
     device: Device,
-) -> int:
-    """Wavefronts of shared memory with which a block stages a tile of elements of a size."""
+) -> tuple[int, int]:
+    """Stores with which a block's warps stage a tile of elements of a size, and wavefronts."""
     count = math.prod(region)
     vector = math.gcd(VECTOR_BYTES // size, region[-1])
     is_vector = order[-1] == len(region) - 1 and all(s % vector == 0 for s in strides if s != 1)
@@ -340,6 +342,6 @@ def _store_wavefronts(
         rest //= extent
     addresses = tuple((places * size).tolist())
     stores = -(-count // (vector * device.warp_size))
-    if is_vector:
-        return stores * wavefronts(addresses, vector * size, device.bank_count)
-    return stores * vector * wavefronts(addresses, size, device.bank_count)
+    if not is_vector:
+        stores, vector = stores * vector, 1
+    return stores, stores * wavefronts(addresses, vector * size, device.bank_count)

@@ -28,6 +28,7 @@ from tvm_tile.tile.cost import (
     contraction_costs,
 )
 from tvm_tile.tile.rtile import RProgram, RTile, longest_reduce_axis
+from tvm_tile.tile.staged_work import contraction_work, works_of_rows
 from tvm_tile.tile.tile import near_ties, ranked
 
 _MAX_ACCUMULATORS = 64
@@ -63,7 +64,9 @@ def construct_contraction(operator: Operator, device: Device, topk: int) -> tupl
     examined = candidates.rows(rows)
     reads = _shared_reads(device, examined, first.footprint[rows])
     costs = contraction_costs(device, examined, reads)
-    programs = ranked(_predicted(examined, costs, row) for row in range(len(rows)))
+    work = contraction_work(device, examined, reads, costs)
+    works = enumerate(works_of_rows(work, examined, device))
+    programs = ranked(replace(_predicted(examined, costs, row), work=own) for row, own in works)
     return near_ties(programs, _NEAR_TIE, lambda own: transfer_seconds(own, device))[:topk]
 
 
@@ -109,10 +112,11 @@ def transfer_seconds(program: RProgram, device: Device) -> float:
 
 def _shared_reads(device: Device, tiles: Candidates, footprint: Ints) -> SharedReads:
     """Cost of the layouts that the kernels will have."""
-    found = np.zeros((3, len(tiles.groups)), np.int64)
+    found = np.zeros((4, len(tiles.groups)), np.int64)
     for row in range(len(tiles.groups)):
         layouts = staged_layouts(_program(tiles, row), int(footprint[row]), device)
-        found[:, row] = np.sum([(o.loads, o.wavefronts, o.padding) for o in layouts], axis=0)
+        costs = [(o.loads, o.wavefronts, o.padding, o.stores) for o in layouts]
+        found[:, row] = np.sum(costs, axis=0)
     return SharedReads(*found)
 
 

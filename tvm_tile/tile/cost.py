@@ -97,6 +97,25 @@ class Candidates:
         return staged
 
     @property
+    def steps(self) -> Ints:
+        """Steps of a block, between each of which and the next one its threads wait."""
+        summed = ~self.is_spatial
+        counts = -(-self.extents[summed] // self.staged[:, summed])
+        longest = longest_reduce_axis(self.operator)
+        counts[:, longest] = -(-counts[:, longest] // self.parts)
+        return np.asarray(np.prod(counts, axis=1))
+
+    @property
+    def store_vectors(self) -> Ints:
+        """Neighbouring outputs that a thread stores at once where it stores its own tile."""
+        operator, last = self.operator, self.operator.spatial_axes[-1]
+        if operator.write.strides.get(last.name) != 1:
+            return np.ones(len(self.groups), np.int64)
+        widest = math.gcd(last.extent, VECTOR_BYTES // operator.write.tensor.element_size)
+        column = np.flatnonzero(self.is_spatial)[-1]
+        return np.asarray(np.gcd(_runs(operator, last.name, self.thread[:, column]), widest))
+
+    @property
     def staged_words(self) -> Ints:
         """Registers in which one thread holds its share of a step's operands."""
         words: Ints = np.zeros(len(self.groups), np.int64)
@@ -129,11 +148,13 @@ class SharedReads:
         loads: instructions with which one thread reads its operands.
         wavefronts: wavefronts of one block's reads and staging stores.
         padding: bytes of a block's shared memory that hold nothing.
+        stores: instructions with which the warps of one block stage the operands.
     """
 
     loads: Ints
     wavefronts: Ints
     padding: Ints
+    stores: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,29 +217,28 @@ def _spans(access: Access, operator: Operator, tiles: Ints) -> list[Ints]:
 
 def coalescing(access: Access, operator: Operator, tiles: Ints) -> Floats:
     """Bytes moved per byte used when tiles of ``access`` cross global memory, at least one."""
-    run = np.ones(len(tiles), np.int64)
-    full = np.ones(len(tiles), bool)
+    used = _run(access, operator, tiles)[0] * access.tensor.element_size
+    return np.asarray(-(-used // SECTOR) * SECTOR / used, np.float64)
+
+
+def _run(access: Access, operator: Operator, tiles: Ints) -> tuple[Ints, Ints]:
+    """Elements of each tile that lie together, and elements from one such run to the next."""
+    run, stride, full = np.ones((3, len(tiles)), np.int64)
     spans = _spans(access, operator, tiles)
     for span, extent in zip(reversed(spans), reversed(access.tensor.shape), strict=False):
         run = np.where(full, run * span, run)
+        stride = np.where(full, stride * extent, stride)
         full = full & (span == extent)
-    used = run * access.tensor.element_size
-    return np.asarray(-(-used // SECTOR) * SECTOR / used, np.float64)
+    return run, stride
 
 
 def vector_elements(access: Access, operator: Operator, tiles: Ints) -> Ints:
     """Elements a thread can move at once when tiles of ``access`` are staged."""
     if access.is_computed:
         return np.ones(len(tiles), np.int64)
-    run = np.ones(len(tiles), np.int64)
-    stride = np.ones(len(tiles), np.int64)
-    full = np.ones(len(tiles), bool)
-    spans = _spans(access, operator, tiles)
-    for span, extent in zip(reversed(spans), reversed(access.tensor.shape), strict=False):
-        run = np.where(full, run * span, run)
-        stride = np.where(full, stride * extent, stride)
-        full = full & (span == extent)
-    return np.gcd(np.gcd(run, stride), max(1, VECTOR_BYTES // access.tensor.element_size))
+    return np.gcd(
+        np.gcd(*_run(access, operator, tiles)), max(1, VECTOR_BYTES // access.tensor.element_size)
+    )
 
 
 def sectors_touched(addresses: Ints, size: int) -> Floats:
@@ -253,13 +273,9 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
         threads = tiles.block[:, column, None] // tiles.thread[:, column, None]
         address += rest % threads * run * stride[axis.name]
         rest = rest // threads
-    vector = np.ones(len(tiles.groups), np.int64)
-    if stride[axes[-1].name] == 1:
-        widest = math.gcd(axes[-1].extent, VECTOR_BYTES // size)
-        vector = np.gcd(_runs(operator, axes[-1].name, tiles.thread[:, columns[-1]]), widest)
     touched = sectors_touched(address * size, size)
     outputs = operator.outputs
-    apart = outputs / vector / device.warp_size * touched
+    apart = outputs / tiles.store_vectors / device.warp_size * touched
     together = outputs * size / SECTOR * coalescing(write, operator, tiles.block)
     return np.where(tiles.groups > 1, together, apart)
 
@@ -276,17 +292,12 @@ def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
 
 def contraction_costs(device: Device, tiles: Candidates, reads: SharedReads | None = None) -> Costs:
     """Predict each candidate for a matrix product or convolution staged in shared memory."""
-    operator, staged, grid, threads = tiles.operator, tiles.staged, tiles.grid, tiles.threads
-    summed = ~tiles.is_spatial
-    counts = -(-tiles.extents[summed] // staged[:, summed])
-    longest = longest_reduce_axis(operator)
-    counts[:, longest] = -(-counts[:, longest] // tiles.parts)
-    steps = np.prod(counts, axis=1)
+    operator, grid, threads, steps = tiles.operator, tiles.grid, tiles.threads, tiles.steps
 
     # Partial sums of the groups, and their total on its way to global memory.
     footprint = np.where(tiles.groups > 1, tiles.outputs * (tiles.groups + 1) * 4, 0)
     for read in operator.reads:
-        footprint = footprint + elements(read, operator, staged) * read.tensor.element_size
+        footprint = footprint + elements(read, operator, tiles.staged) * read.tensor.element_size
     ahead = np.where(tiles.prefetched > 0, tiles.staged_words, 0)
     registers = compiled_registers(device, threads, tiles.accumulators, ahead)
     reads = reads or _reads_without_conflicts(device, tiles)
@@ -336,17 +347,16 @@ def _reads_without_conflicts(device: Device, tiles: Candidates) -> SharedReads:
     operator, chunk = tiles.operator, np.where(tiles.is_spatial, tiles.thread, tiles.block)
     loads = sum(elements(read, operator, chunk) for read in operator.reads)
     stored = sum(elements(read, operator, tiles.staged) for read in operator.reads)
-    wavefronts = -(-tiles.threads // device.warp_size) * loads + stored // device.warp_size
-    return SharedReads(np.asarray(loads), np.asarray(wavefronts), np.zeros_like(tiles.threads))
+    stores = np.asarray(stored // device.warp_size)
+    wavefronts = np.asarray(-(-tiles.threads // device.warp_size) * loads + stores)
+    return SharedReads(np.asarray(loads), wavefronts, np.zeros_like(stores), stores)
 
 
-def _converted(operator: Operator, chunk: Ints) -> Ints:
+def converted(operator: Operator, chunk: Ints) -> Ints:
     """Elements that a thread widens to a float32 register, one instruction each."""
-    found = np.zeros(len(chunk), np.int64)
-    for read in operator.reads:
-        if read.tensor.element_size < 4:
-            found += elements(read, operator, chunk)
-    return found
+    narrow = (read for read in operator.reads if read.tensor.element_size < 4)
+    own = (elements(read, operator, chunk) for read in narrow)
+    return sum(own, np.zeros(len(chunk), np.int64))
 
 
 class _StepModel:
@@ -357,9 +367,9 @@ class _StepModel:
         operator, staged = tiles.operator, tiles.staged
         depth = np.prod(tiles.block[:, ~tiles.is_spatial], axis=1)
         self.warps = -(-tiles.threads // device.warp_size)
-        converted = _converted(operator, np.where(tiles.is_spatial, tiles.thread, tiles.block))
+        widened = converted(operator, np.where(tiles.is_spatial, tiles.thread, tiles.block))
         slots = tiles.accumulators * arithmetic_slots(device) + times.lost_slots
-        work = slots * depth + reads.loads + converted
+        work = slots * depth + reads.loads + widened
         self.instructions = work / times.issue_share
         self.wavefronts = reads.wavefronts * times.wavefront_cycles
         self.copies: Floats = np.zeros(len(depth))

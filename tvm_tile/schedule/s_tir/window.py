@@ -46,7 +46,8 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     # Some operation of it may take a slow path of its own.
     divides = after is not None and bool(nodes_in(after.body.value, tirx.Div, ir.Call))
     traffic = task.graph.traffic
+    operator, sources = blocks.operator, sources_of(blocks)
     tiles = construct_strips(
-        blocks.operator, task.device, traffic, divides=divides, sources=sources_of(blocks)
+        operator, task.device, traffic, count=count, divides=divides, sources=sources
     )
-    return choices_of(WINDOW, tiles[:count], partial(write_strips, blocks))
+    return choices_of(WINDOW, tiles, partial(write_strips, blocks))

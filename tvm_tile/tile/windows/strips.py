@@ -11,15 +11,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots, clock, sectors_touched
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots, clock
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import near_ties, ranked
+from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.windows.accesses import (
+    START_OPERATIONS,
+    block_bytes,
+    warp_sectors,
+    warp_wavefronts,
+)
 from tvm_tile.tile.windows.vectors import Vectors, vectors_of
 from tvm_tile.tile.windows.window import Window, WindowTile, window_of
 
@@ -29,6 +34,8 @@ _THREADS = (128, 256)
 _FEW_THREADS = 64  # of a block, where the device would not be full with more
 
 _REGISTERS_BESIDES = 8
+_ROWS_IN_FLIGHT = 2  # of a thread: as many does the compiler load before it adds the first
+_DIVISION = 14  # instructions of a division, which branches, counted in machine code
 # Up to so many times the best one's no difference is to be trusted.
 _NEAR_TIE = 1.1
 
@@ -38,6 +45,7 @@ def construct_strips(
     device: Device,
     traffic: int,
     *,
+    count: int | None = None,
     divides: bool = False,
     sources: tuple[Access | None, ...] = (),
 ) -> tuple[WindowTile, ...]:
@@ -47,6 +55,7 @@ def construct_strips(
         operator: the sum. The element types of its reads are those in memory; its write is there.
         device: the device that the tiles are made for.
         traffic: bytes that cross global memory at least.
+        count: the most tiles that are wanted; ``None``: all.
         divides: whether sums are divided, or treated so, before they are stored. A division
             branches, where it meets denormals, and the compiler reads no row ahead of a branch.
         sources: tensors that slide, as they lie in memory, as :func:`vectors_of` takes them;
@@ -61,7 +70,8 @@ def construct_strips(
         for tile in _tiles(operator, window, vectors, device)
     )
     # Of near ties the one with most threads: what the model leaves out punishes long strips.
-    return near_ties(tiles, _NEAR_TIE, lambda tile: tile.outputs)
+    best = near_ties(tiles, _NEAR_TIE, lambda tile: tile.outputs)[:count]
+    return tuple(replace(tile, work=strips_work(tile, device, traffic)) for tile in best)
 
 
 def _tiles(
@@ -136,10 +146,55 @@ def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
     return replace(tile, seconds=seconds)
 
 
+def strips_work(tile: WindowTile, device: Device, traffic: int) -> Work:
+    """What the blocks of a tile do.
+
+    Args:
+        tile: the tile, with its registers.
+        device: the device that it is made for.
+        traffic: bytes that cross global memory at least.
+    """
+    operator, vector = tile.operator, tile.vectors.count
+    warps = -(-tile.block_size // device.warp_size)
+    written = operator.write.tensor.size
+    # Padding is not read: it is of the operator's tensors, but not of those in memory.
+    from_memory = min(1.0, (traffic - written) / (operator.traffic - written))
+    own = tile.outputs_along
+    fetched = from_memory * block_bytes(operator.reads, operator, own, tile.block_size)
+    others = [read for read in operator.reads if read not in tile.window.reads]
+    fixed, moving = _loads(tile, others), _loads(tile, tile.window.reads)
+    single = [(read, float(count), 1) for read, count in fixed]
+    loads = single + [(read, count / vector, vector) for read, count in moving]
+    stores = tile.outputs / vector
+    widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
+    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
+    operations = tile.outputs * operator.depth * arithmetic_slots(device) + widened + tested
+    operations += tile.outputs * _DIVISION if tile.stores_late else 0
+    trips = math.ceil(tile.rows / (vector if tile.are_rows_neighbours else 1) / _ROWS_IN_FLIGHT)
+    answers = sum(c * warp_wavefronts(r, operator, own, v, device) for r, c, v in loads)
+    rows = Part(
+        repeats=trips,
+        fills=fetched / trips,
+        stores=warps * stores * _sectors(tile, operator.write, vector, device) * SECTOR / trips,
+        operations=warps * operations / trips,
+        moves=warps * (sum(count for _, count, _ in loads) + stores) / trips,
+        # The first-level cache answers through the banks of shared memory.
+        wavefronts=warps * answers / trips,
+        loads=1,
+    )
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=warps,
+        parts=(Part(operations=warps * START_OPERATIONS), rows),
+        read=traffic - written,
+        written=written,
+    )
+
+
 def _loads(tile: WindowTile, reads: tuple[Access, ...] | list[Access]) -> list[tuple[Access, int]]:
     """How many elements of each access a thread reads."""
-    spatial = {axis.name: tile.own(axis.name) for axis in tile.operator.spatial_axes}
-    own = tile.operator.extents | spatial
+    own = tile.operator.extents | tile.outputs_along
     rows = sum(bool(tile.taps(row)) for row in range(tile.rows))
     lines = {line.read: math.prod(line.extents) * rows for line in tile.lines}
     return [(read, lines.get(read) or read.elements(own)) for read in reads]
@@ -167,16 +222,7 @@ def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
 
 def _sectors(tile: WindowTile, access: Access, vector: int, device: Device) -> float:
     """Sectors that a warp touches when its threads each move one vector."""
-    size = access.tensor.element_size
-    strides = access.strides
-    rest = np.arange(device.warp_size)
-    address = np.zeros(device.warp_size, np.int64)
-    for axis in reversed(tile.operator.spatial_axes):
-        own = tile.own(axis.name)
-        threads = -(-axis.extent // own)
-        address += rest % threads * own * strides.get(axis.name, 0) * size
-        rest //= threads
-    return float(sectors_touched(np.sort(address), size * vector))
+    return warp_sectors(access, tile.operator, tile.outputs_along, vector, device)
 
 
 def _cached(tile: WindowTile, traffic: int, device: Device) -> float:

@@ -94,9 +94,14 @@ class WindowTile(Tile):
         return self.vectors.count if axis == self.vectors.axis else 1
 
     @property
+    def outputs_along(self) -> dict[str, int]:
+        """Outputs of a thread along each spatial axis, by its name."""
+        return {axis.name: self.own(axis.name) for axis in self.operator.spatial_axes}
+
+    @property
     def outputs(self) -> int:
         """Outputs of a thread."""
-        return math.prod(self.own(axis.name) for axis in self.operator.spatial_axes)
+        return math.prod(self.outputs_along.values())
 
     @property
     def workers(self) -> int:
