@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from operators import conv_nhwc, einsum
+from test_halo_tiles import halo_of
 
 from tvm_tile.device import find_device
 from tvm_tile.device.rocm import MI300X, RX7900XTX
+from tvm_tile.tile.products.halo import construct_halo
+from tvm_tile.tile.products.halo_tile import Halo, Row
 from tvm_tile.tile.products.matrix_cores import construct_matrix_cores
 from tvm_tile.tile.products.mma import construct_mma
 from tvm_tile.tile.products.store_work import BARE, StoreWork
@@ -52,6 +55,12 @@ PRODUCTS = {
     "shallow": matmul(1_000_000, 64, 64),
     "conv": found(conv_nhwc(128, (14, 14), 256, 256, kernel=3)),
 }
+HALOS = {
+    "bottleneck": halo_of(),
+    "half": halo_of(columns=None),
+    "strides": halo_of((Row(32), Row(28, 3, 2), Row(28, 3, 2)), 192, depth=32, columns=64),
+    "feed_forward": halo_of((Row(1), Row(4096)), 128, depth=64, columns=64, parts=2),
+}
 
 
 def total(work: Work, name: str) -> float:
@@ -61,14 +70,12 @@ def total(work: Work, name: str) -> float:
 
 def works(tiles: Sequence[Any]) -> list[tuple[Any, Work]]:
     assert tiles
-    assert all(tile.work is not None for tile in tiles)
     return [(tile, tile.work) for tile in tiles]
 
 
 def check(work: Work) -> None:
     """What holds of any work."""
-    assert work.blocks >= 1
-    assert work.resident >= 1
+    assert min(work.blocks, work.resident) >= 1
     for part in work.parts:
         assert part.ahead >= 1
         assert all(getattr(part, field) >= 0 for field in Part.__slots__)
@@ -104,6 +111,19 @@ def test_all_sums_are_made_and_stored(name: str, family: str) -> None:
         assert total(work, "flops") > 0.99 * product.flops
 
 
+@pytest.mark.parametrize("name", HALOS)
+def test_halos_make_both_products_and_all_windows(name: str) -> None:
+    halo: Halo = HALOS[name]
+    windows = math.prod(row.extent for row in halo.rows)
+    least = halo.first.flops + (halo.second.flops if halo.second else 0)
+    least += 2 * windows * halo.channels * halo.taps * len(halo.parts) * halo.has_window
+    for _, work in works(construct_halo(halo, H200, EVERY)):
+        check(work)
+        assert total(work, "flops") >= least
+        assert work.written == 2 * windows * (halo.columns or halo.channels)
+        assert work.read + work.written == halo.traffic
+
+
 @pytest.mark.parametrize("family", ["wgmma", "mma"])
 def test_work_on_sums_is_done_for_each(family: str) -> None:
     construct, device = FAMILIES[family]
@@ -125,6 +145,6 @@ def test_work_on_sums_is_done_for_each(family: str) -> None:
 @pytest.mark.parametrize("scene", [ALONE, AMID], ids=["alone", "amid"])
 def test_longer_sums_take_longer(scene: Any) -> None:
     for construct in (construct_warpgroup, construct_mma):
-        some = [construct(matmul(1024, 1024, k), H200, 1)[0].work for k in (64, 1024, 16384)]
-        times = seconds_of([work for work in some if work is not None], H200, scene)
+        best = [construct(matmul(1024, 1024, k), H200, 1) for k in (64, 1024, 16384)]
+        times = seconds_of([work for tiles in best for _, work in works(tiles)], H200, scene)
         assert 0 < times[0] < times[1] < times[2] < 1e-3
