@@ -174,8 +174,8 @@ def test_the_first_choice_becomes_machine_code(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bias_residual_relu", StoreWork(operations=3, read_bytes=106128)),
-        ("shallow_silu", StoreWork(operations=19, read_bytes=80)),
+        ("bias_residual_relu", StoreWork(operations=3, read_bytes=106128, loads=2)),
+        ("shallow_silu", StoreWork(operations=19, read_bytes=80, loads=1)),
         ("shallow_odd", StoreWork(is_wide=False)),
         ("shallow_shuffle", StoreWork(is_wide=False)),
         ("NN_264x520x1032_float16", StoreWork()),

@@ -13,7 +13,8 @@ from operators import einsum
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.device import MemoryLevel
-from tvm_tile.tile.products.halo import WARP, WARPS, Halo, HaloTile, Row, construct_halo
+from tvm_tile.tile.products.halo import construct_halo
+from tvm_tile.tile.products.halo_tile import WARP, WARPS, Halo, HaloTile, Row
 from tvm_tile.tile.units.product import Product, find_product
 
 A100, H200 = find_device("nvidia/a100"), find_device("nvidia/h200")

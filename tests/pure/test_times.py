@@ -37,7 +37,8 @@ from tvm_tile.tile.few_rows.gates import GateProduct, Gates, construct_gates
 from tvm_tile.tile.few_rows.matvec import construct_matvec
 from tvm_tile.tile.moves.plain import construct_plain
 from tvm_tile.tile.moves.transpose import Copy, Source, construct_transpose
-from tvm_tile.tile.products.halo import Halo, Row, construct_halo
+from tvm_tile.tile.products.halo import construct_halo
+from tvm_tile.tile.products.halo_tile import Halo, Row
 from tvm_tile.tile.products.matrix_cores import construct_matrix_cores
 from tvm_tile.tile.products.mma import construct_mma
 from tvm_tile.tile.products.warpgroup import construct_warpgroup

@@ -53,8 +53,8 @@ def scan(
 
     Args:
         builder: within the function that has the loop.
-        name: of the loop's function.
-        count: of iterations, none or more.
+        name: name of the loop's function.
+        count: number of iterations, none or more.
         values: the first values of what is carried; tensors of ``count`` rows, which are their
             parts along the first axis; what is fixed.
         iteration: writes one.

@@ -53,8 +53,8 @@ class Tokens:
         end: where the program in it ends.
 
     Attributes:
-        kind: of the token.
-        text: of the token, whole.
+        kind: kind of the token.
+        text: whole text of the token.
         start: where it begins.
     """
 

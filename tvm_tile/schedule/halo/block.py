@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.expression import Place, split
 from tvm_tile.schedule.halo.find import HaloMatch
-from tvm_tile.tile.products.halo import WARP, HaloTile
+from tvm_tile.tile.products.halo_tile import WARP, HaloTile
 
 VALUES, SUMS, FIRST_WEIGHTS, SECOND_WEIGHTS, TAPS = range(1, 6)  # parts of shared memory, behind X
 

@@ -31,7 +31,7 @@ from tvm_tile.schedule.s_tir.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
 from tvm_tile.tile.classify import is_contraction
-from tvm_tile.tile.products.halo import Halo, Row
+from tvm_tile.tile.products.halo_tile import Halo, Row
 from tvm_tile.tile.units.product import Operand, Product, find_product
 
 

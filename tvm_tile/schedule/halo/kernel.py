@@ -40,7 +40,7 @@ from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.place import Boxed
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.threads import begin_kernel
-from tvm_tile.tile.products.halo import WARP, HaloTile
+from tvm_tile.tile.products.halo_tile import WARP, HaloTile
 from tvm_tile.tile.units.slab import FRAGMENT
 
 

@@ -20,7 +20,7 @@ from tvm_tile.schedule.halo.block import (
 )
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices
 from tvm_tile.schedule.units.mma import add_fragments
-from tvm_tile.tile.products.halo import WARPS
+from tvm_tile.tile.products.halo_tile import WARPS
 from tvm_tile.tile.units.slab import FRAGMENT, UNIT
 
 _REGISTERS = 4  # of a fragment, and of two products' sums of 16 rows each

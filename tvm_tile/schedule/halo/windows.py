@@ -23,7 +23,7 @@ from tvm_tile.schedule.halo.block import SUMS, TAPS, VALUES, Block, behind, join
 from tvm_tile.schedule.halo.step import SpatialStage
 from tvm_tile.schedule.tensor_cores.instructions import load_matrices, multiply_add
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.products.halo import WARP
+from tvm_tile.tile.products.halo_tile import WARP
 from tvm_tile.tile.units.slab import FRAGMENT, UNIT
 
 _OCTETS = 2  # of channels, that a warp has

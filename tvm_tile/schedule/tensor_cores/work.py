@@ -23,7 +23,9 @@ def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     """The work of an epilogue for each sum of a product."""
     columns = product.right.free
     is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
-    return StoreWork(operations(epilogue.element.value), is_wide, epilogue.read_bytes)
+    element = epilogue.element
+    loads = len(element.tensors)
+    return StoreWork(operations(element.value), is_wide, epilogue.read_bytes, loads)
 
 
 def made_operations(element: Expression) -> int:

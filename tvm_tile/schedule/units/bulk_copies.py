@@ -15,8 +15,7 @@ from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
 from tvm_tile.schedule.units.ring import Turn
-from tvm_tile.schedule.units.wgmma import STEP_BYTES
-from tvm_tile.tile.products.warpgroup_tile import LINE
+from tvm_tile.tile.products.warpgroup_tile import LINE, STEP_BYTES
 from tvm_tile.tile.units.product import Operand
 
 _AS_THEY_LIE, _SWIZZLE_128 = 0, 3  # CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_128B

@@ -19,9 +19,8 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.tensor_cores.instructions import PTX_NAMES
 from tvm_tile.tile.products.warpgroup import TRANSPOSABLE
-from tvm_tile.tile.products.warpgroup_tile import ROWS
+from tvm_tile.tile.products.warpgroup_tile import ROWS, STEP_BYTES
 
-STEP_BYTES = 32  # of depth, in one instruction
 # Sums' dtype -> its name, and the dtype by which TVM knows such registers.
 SUMS = {"float32": ("f32", "float32"), "int32": ("s32", "uint32")}
 

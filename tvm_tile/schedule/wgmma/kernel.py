@@ -47,8 +47,8 @@ from tvm_tile.schedule.units.ring import (
     make_alternation_barriers,
     make_ring,
 )
-from tvm_tile.schedule.units.wgmma import STEP_BYTES, SUMS, Instruction, group, wait
-from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP, WarpgroupTile
+from tvm_tile.schedule.units.wgmma import SUMS, Instruction, group, wait
+from tvm_tile.tile.products.warpgroup_tile import LINE, STEP_BYTES, WARPGROUP, WarpgroupTile
 from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 

@@ -12,22 +12,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import HaloTimes
 from tvm_tile.device.times import needed
-from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR
 from tvm_tile.tile.limits import norm
+from tvm_tile.tile.products.halo_tile import WARP, WARPS, Halo, HaloTile, whole
 from tvm_tile.tile.products.mma import mma_dtypes
+from tvm_tile.tile.products.store_work import BARE, WAVEFRONT, store_part
 from tvm_tile.tile.residency import resident_blocks
-from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.units.product import Product
-from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, vector_width
-from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.units.product import Operand
+from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES, vector_width
+from tvm_tile.tile.units.sum_layout import MMA_SUMS
 
-WARP = 32  # threads
-WARPS = 8
 _CHUNKS = (16, 32, 48, 64, 96, 128)  # channels at a time
 _EXTENTS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)  # of a tile along an axis
 _LONGEST_SIDE = 64  # that a tile has as a whole
@@ -35,186 +36,6 @@ _MOST_PLACES, _FEWEST_PLACES = 256, 16
 _MOST_HALO = 640  # places, of which a block keeps all channels of the first product's operand
 _COLUMNS = 8  # of a product of a warp
 _NARROWEST = 2  # elements of an asynchronous copy
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A dimension of the places, all but the channels.
-
-    Attributes:
-        extent: places along it that windows are summed for.
-        taps: taps of a window.
-        step: step from one window to the next.
-        spread: distance from one tap to the next.
-    """
-
-    extent: int
-    taps: int = 1
-    step: int = 1
-    spread: int = 1
-
-    def reach(self, count: int) -> int:
-        """Places that ``count`` neighbouring windows reach."""
-        return (count - 1) * self.step + (self.taps - 1) * self.spread + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Halo:
-    """A product, what reads its values, and perhaps a second product.
-
-    Attributes:
-        first: the first product; its left operand has the places, its right one the channels.
-        rows: the places' dimensions.
-        channels: channels of the windows' sums, which are the second product's depth.
-        parts: first channel of each of the values of one channel that are read of the first
-            product; more than one where a value gates another.
-        has_window: whether windows are summed.
-        second: the second product, which takes the windows' sums; ``None`` where they are the
-            output.
-        inner_operations: operations of one value of the first product, behind it.
-        outer_operations: operations on one value behind the windows.
-        traffic: bytes that cross global memory at least.
-    """
-
-    first: Product
-    rows: tuple[Row, ...]
-    channels: int
-    parts: tuple[int, ...]
-    has_window: bool
-    second: Product | None
-    inner_operations: int
-    outer_operations: int
-    traffic: int
-
-    @property
-    def taps(self) -> int:
-        """Elements of a window."""
-        return math.prod(row.taps for row in self.rows)
-
-    @property
-    def columns(self) -> int:
-        """Columns of the second product; 0 without one."""
-        return self.second.right.extent if self.second else 0
-
-    @property
-    def kept_parts(self) -> int:
-        """Values of one channel that are handed on to the windows; else a value is made of all."""
-        return len(self.parts) if self.has_window else 1
-
-
-@dataclass(frozen=True, slots=True)
-class HaloTile(Tile):
-    """How products with windows between them are computed.
-
-    Attributes:
-        box: windows along each of the places' dimensions.
-        chunk: channels at a time.
-        turns: chunks that a block takes, one after the other.
-        warps: warps of the second product, along its rows and its columns.
-        halo: places that the box's windows reach along each dimension.
-        depth: depth of the first product, in whole instructions.
-        columns: columns of the first product that are computed at a time.
-        width: columns of the second product, in whole warps.
-        kept: columns of the first product's values that are kept at a time.
-        taps: taps of a window; 0 where there is none.
-        grid: blocks.
-    """
-
-    box: tuple[int, ...]
-    chunk: int
-    turns: int
-    warps: tuple[int, int]
-    halo: tuple[int, ...]
-    depth: int
-    columns: int
-    width: int
-    kept: int
-    taps: int
-    grid: int = 0
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return WARP * WARPS
-
-    @property
-    def places(self) -> int:
-        """Rows of the first product, in whole instructions."""
-        return _whole(math.prod(self.halo), FRAGMENT)
-
-    @property
-    def windows(self) -> int:
-        """Rows of the second product, in whole warps."""
-        return _whole(math.prod(self.box), FRAGMENT * self.warps[0])
-
-    @property
-    def depth_pitch(self) -> int:
-        """Elements from one row of the first product's operands to the next.
-
-        An odd number of 16-byte units: the eight rows that a warp loads at once lie on all banks.
-        """
-        return self.depth + UNIT
-
-    @property
-    def kept_pitch(self) -> int:
-        """Elements from one row to the next, of the values that are handed to the windows."""
-        return self.kept + UNIT
-
-    @property
-    def chunk_pitch(self) -> int:
-        """Elements from one row to the next, of the second product's operands."""
-        return self.chunk + UNIT
-
-    @property
-    def channel_warps(self) -> int:
-        """Warps that sum windows of channels of their own, sixteen each."""
-        return self.chunk // FRAGMENT
-
-    @property
-    def fragments(self) -> int:
-        """Fragments of 16 windows that a warp sums."""
-        return -(-self.windows // FRAGMENT // (WARPS // self.channel_warps))
-
-    @property
-    def has_spare_fragments(self) -> bool:
-        """Whether warps have more fragments than there are."""
-        return self.fragments * (WARPS // self.channel_warps) * FRAGMENT > self.windows
-
-    @property
-    def stages(self) -> int:
-        """Chunks of weights in shared memory: the next one comes while one is read."""
-        return min(2, self.turns)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Elements of each part of shared memory, in the order of :meth:`start`.
-
-        The first product's left operand, values handed on, windows' sums, the weights of both
-        products by stages, and those of the windows.
-        """
-        is_summed = self.taps > 0
-        return (
-            self.places * self.depth_pitch,
-            max(self.places, 0 if is_summed else self.windows) * self.kept_pitch,
-            self.windows * self.chunk_pitch if is_summed else 0,
-            self.stages * self.columns * self.depth_pitch,
-            self.stages * self.width * self.chunk_pitch,
-            2 * _whole(self.taps * self.kept * self.turns, UNIT),
-        )
-
-    def start(self, part: int) -> int:
-        """Elements before a part of shared memory."""
-        return sum(self.sizes[:part])
-
-    @property
-    def corners(self) -> tuple[int, int, int]:
-        """Floats through which the second product's sums go out, where all else was."""
-        return (WARPS, CORNER_ROWS, CORNER_PITCH)
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
-        box = "x".join(map(str, self.box))
-        return f"box {box}, {self.chunk} channels at a time, {self.turns} times"
 
 
 def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ...]:
@@ -229,12 +50,8 @@ def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ..
     copied += [(halo.second.right, halo.second.depth)] if halo.second else []
     if any(vector_width(operand, depth) < _NARROWEST for operand, depth in copied):
         return ()
-    return ranked(_tiles(halo, device), count)
-
-
-def _whole(number: int, unit: int) -> int:
-    """``number`` rounded up to a multiple of ``unit``."""
-    return -(-number // unit) * unit
+    best = ranked(_tiles(halo, device), count)
+    return tuple(replace(tile, work=work_of(halo, device, tile)) for tile in best)
 
 
 def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile | None]:
@@ -278,9 +95,9 @@ def _tile(halo: Halo, box: tuple[int, ...], chunk: int, turns: int) -> HaloTile 
         turns=turns,
         warps=(along_rows, along_columns),
         halo=tuple(row.reach(n) for row, n in zip(halo.rows, box, strict=True)),
-        depth=_whole(halo.first.depth.extent, FRAGMENT),
+        depth=whole(halo.first.depth.extent, FRAGMENT),
         columns=columns,
-        width=_whole(halo.columns, FRAGMENT * along_columns) if halo.second else 0,
+        width=whole(halo.columns, FRAGMENT * along_columns) if halo.second else 0,
         kept=chunk * halo.kept_parts,
         taps=halo.taps if halo.has_window else 0,
     )
@@ -358,3 +175,131 @@ def _sum_slots(halo: Halo, tile: HaloTile, times: HaloTimes) -> float:
     value = times.sum_slots + times.sum_operation_slots * halo.outer_operations
     sums = tile.fragments * (taps * times.summed_slots + _COLUMNS * value)
     return sums + (taps + 1) * times.weight_slots
+
+
+def work_of(halo: Halo, device: Device, tile: HaloTile) -> Work:
+    """What the kernel of a tile does: a turn's phases, in order, and the store behind them."""
+    windows = math.prod(row.extent for row in halo.rows)
+    written = windows * (halo.columns or halo.channels) * ELEMENT
+    parts = [_opening(halo, tile), _values_part(halo, tile)]
+    if tile.taps:
+        parts.append(_windows_part(halo, tile))
+    if tile.width:
+        shape = (WARPS, tile.windows // tile.warps[0], tile.width // tile.warps[1])
+        parts.append(_product_part(shape, tile))
+        parts.append(store_part(BARE, MMA_SUMS, shape, written, tile.grid))
+    else:
+        units = math.prod(tile.box) * tile.chunk / UNIT
+        stores = written / tile.grid / tile.turns
+        moves, wavefronts = 2 * units / WARP, units * UNIT_BYTES / WAVEFRONT
+        stored = Part(stores=stores, moves=moves, wavefronts=wavefronts, exchanges=1)
+        parts.append(replace(stored, repeats=tile.turns))
+    return Work(
+        blocks=tile.grid,
+        resident=resident_blocks(device, tile),
+        warps=WARPS,
+        parts=tuple(parts),
+        read=max(0, halo.traffic - written),
+        written=written,
+        unit=Unit.WARP,
+        dtype=halo.first.left.tensor.dtype,
+    )
+
+
+def _opening(halo: Halo, tile: HaloTile) -> Part:
+    """The copies of all places and of the windows' weights, and the waits around all turns."""
+    places, depth = math.prod(tile.halo), halo.first.depth
+    taps = tile.taps * tile.kept * tile.turns
+    width = vector_width(halo.first.left, depth)
+    return Part(
+        fills=places * _sectors(halo.first.left, depth.extent, width) + taps * ELEMENT,
+        operations=taps / WARP * _OF_A_TAP,
+        moves=(tile.places * tile.depth / width + 2 * taps) / WARP,
+        wavefronts=(tile.places * tile.depth * ELEMENT + 2 * taps * ELEMENT) / WAVEFRONT,
+        loads=1,
+        arrivals=1,
+        barriers=1 if tile.width else 0,
+    )
+
+
+def _values_part(halo: Halo, tile: HaloTile) -> Part:
+    """A turn's copies of the next weights, and its values: a warp makes 16 places at a time."""
+    first, second = halo.first, halo.second
+    width = vector_width(first.right, first.depth)
+    fills = tile.columns * _sectors(first.right, first.depth.extent, width)
+    copies = tile.columns * tile.depth / width
+    if second is not None:
+        width = vector_width(second.right, second.depth)
+        fills += second.right.extent * _sectors(second.right, tile.chunk, width)
+        copies += tile.width * tile.chunk / width
+    copied = (tile.columns * tile.depth + tile.width * tile.chunk) * ELEMENT
+    fragments, steps = tile.places // FRAGMENT, tile.depth // FRAGMENT
+    rounds = -(-fragments // WARPS)
+    across = tile.columns // FRAGMENT
+    loaded = fragments * steps * (1 + across)
+    kept = fragments * tile.kept * FRAGMENT / WARP  # values of all warps' threads
+    later = 1 - 1 / tile.turns
+    return Part(
+        repeats=tile.turns,
+        fills=fills,
+        operations=fragments * steps * across * 2 + kept * (halo.inner_operations + 1),
+        moves=copies / WARP + loaded + kept / MMA_SUMS.run,
+        wavefronts=(copied + loaded * _FRAGMENT_BYTES) / WAVEFRONT + kept / MMA_SUMS.run,
+        flops=2 * tile.places * tile.columns * tile.depth,
+        loads=later,
+        arrivals=later,
+        barriers=2,
+        exchanges=rounds,
+        steps=rounds * steps,
+    )
+
+
+def _windows_part(halo: Halo, tile: HaloTile) -> Part:
+    """A turn's windows: sixteen channels of a few fragments a warp, summed tap by tap."""
+    warps = tile.channel_warps * (WARPS // tile.channel_warps)
+    parts = len(halo.parts)
+    octets = FRAGMENT // UNIT
+    taps, lines = parts * tile.taps, parts * (tile.taps // halo.rows[-1].taps)
+    products = taps * tile.fragments * octets
+    summed = tile.fragments * FRAGMENT * FRAGMENT / WARP  # of a thread
+    moves = taps * octets + taps * tile.fragments + summed / MMA_SUMS.run
+    # Of the weights on a diagonal a thread has its own, and zeros.
+    operations = taps * octets + products + summed * (halo.outer_operations + 1)
+    wavefronts = taps * octets + summed / MMA_SUMS.run
+    return Part(
+        repeats=tile.turns,
+        operations=warps * operations,
+        moves=warps * moves,
+        wavefronts=warps * (wavefronts + taps * tile.fragments * _FRAGMENT_BYTES / WAVEFRONT),
+        flops=warps * products * 2 * FRAGMENT * UNIT * UNIT,
+        barriers=1,
+        exchanges=lines,
+        steps=taps,
+    )
+
+
+def _product_part(shape: tuple[int, int, int], tile: HaloTile) -> Part:
+    """A turn's part of the second product, given its warps, and rows and columns of each."""
+    warps, *sides = shape
+    rows, columns = (side // FRAGMENT for side in sides)
+    steps = tile.chunk // FRAGMENT
+    loaded = warps * steps * (rows + columns)
+    return Part(
+        repeats=tile.turns,
+        operations=warps * steps * rows * columns * 2,
+        moves=loaded,
+        wavefronts=loaded * _FRAGMENT_BYTES / WAVEFRONT,
+        flops=2 * tile.windows * tile.width * tile.chunk,
+        exchanges=1,
+        steps=steps,
+    )
+
+
+def _sectors(operand: Operand, length: int, width: int) -> int:
+    """Bytes of the sectors in which a line lies; lines of narrow copies begin anywhere in one."""
+    size = operand.tensor.element_size
+    return length * size + (SECTOR - width * size if width < UNIT else 0)
+
+
+_FRAGMENT_BYTES = FRAGMENT * FRAGMENT * ELEMENT
+_OF_A_TAP = 2  # to widen it, and to move it to its half of a word

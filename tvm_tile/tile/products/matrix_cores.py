@@ -20,10 +20,19 @@ from dataclasses import replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm, sum_seconds
-from tvm_tile.tile.products.warp_tile import LEAST_LINE, WarpTile, chunk_counts, chunk_seconds
+from tvm_tile.tile.products.store_work import SUM_BYTES, WAVEFRONT
+from tvm_tile.tile.products.warp_tile import (
+    LEAST_LINE,
+    WarpTile,
+    chunk_counts,
+    chunk_seconds,
+    chunk_sectors,
+    warp_work,
+)
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import nameable_registers, resident_blocks
 from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Work
 from tvm_tile.tile.units.matrix_layout import layout_of
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.product import Product
@@ -51,7 +60,8 @@ def construct_matrix_cores(product: Product, device: Device, count: int) -> tupl
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    return ranked(_tiles(product, device), count)
+    best = ranked(_tiles(product, device), count)
+    return tuple(replace(tile, work=work_of(product, device, tile)) for tile in best)
 
 
 def matrix_core_dtypes(device: Device) -> frozenset[str]:
@@ -110,7 +120,6 @@ _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers f
 _SIMDS = 4  # of a compute unit, each with matrix cores of its own
 _LANES = 16  # whose loads a compute unit serves in a clock
 _LEAST_CHUNKS = 2  # of a part
-_SUM_BYTES = 4
 
 
 def _timed(
@@ -153,9 +162,47 @@ def _timed(
         yield replace(tile, parts=parts, grid=tile.grid * parts, seconds=best)
 
 
+def work_of(product: Product, device: Device, tile: MatrixTile) -> Work:
+    """What the kernel of a tile does, and that which adds the parts of its sums, if any.
+
+    Loads of a chunk are on their way while the one before it is multiplied.
+    """
+    layout, warps, steps = tile.unit.layout, math.prod(tile.warps), tile.depth // tile.unit.depth
+    chunks = math.prod(chunk_counts(product, tile.depth)) / tile.parts
+    rows, columns = tile.warp_rows // layout.size, tile.warp_columns // layout.size
+    loaded = warps * steps * (rows + columns) * layout.units
+    panels = _panels(product, tile)
+    wave, stored, packed, copies = tile.unit.warp, 0.0, 0.0, 0.0
+    for panel in panels:
+        copies += panel.size / (panel.width * panel.element) / wave
+        # A patch goes to a line, or turned, a part of each run to as many lines as it has elements.
+        lines = panel.unit if panel.is_turned else 1
+        stored += panel.patches * lines / wave
+        if panel.is_turned or panel.is_by_element:
+            packed += panel.size / panel.element / wave * _OF_PACKING
+    is_at_once = register_use(device).has_all_fragments
+    chunk = Part(
+        repeats=chunks,
+        fills=chunk_sectors(product, tile),
+        operations=warps * steps * layout.instructions * rows * columns + packed,
+        moves=copies + stored + loaded,
+        wavefronts=(tile.stage_bytes + loaded * wave * UNIT_BYTES) / WAVEFRONT,
+        flops=2 * tile.rows * tile.columns * tile.depth,
+        loads=1 - 1 / chunks,
+        arrivals=1 - 1 / chunks,
+        barriers=1 if tile.stages > 1 else 2,
+        exchanges=1 if is_at_once else steps,
+        steps=steps * layout.instructions,
+    )
+    return warp_work(product, device, tile, chunk)
+
+
+_OF_PACKING = 2  # instructions that shift an element and join it to a word
+
+
 def _adding_seconds(product: Product, device: Device, parts: int) -> float:
     """Seconds that sums in parts cost besides: they are written, and one more kernel reads them."""
-    size = parts * product.batches * product.left.extent * product.right.extent * _SUM_BYTES
+    size = parts * product.batches * product.left.extent * product.right.extent * SUM_BYTES
     is_cached = size <= device.l2_capacity
     moved = 2 * size / (device.l2_bandwidth if is_cached else device.read_bandwidth)
     return moved + float(sum_seconds(product.write.tensor.size, device))

@@ -19,10 +19,18 @@ from tvm_tile.device.matrix_times import MmaTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.store_work import BARE, StoreWork, store_seconds
-from tvm_tile.tile.products.warp_tile import LEAST_LINE, WarpTile, chunk_counts, chunk_seconds
+from tvm_tile.tile.products.store_work import BARE, WAVEFRONT, StoreWork, store_seconds
+from tvm_tile.tile.products.warp_tile import (
+    LEAST_LINE,
+    WarpTile,
+    chunk_counts,
+    chunk_seconds,
+    chunk_sectors,
+    warp_work,
+)
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Work
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
 from tvm_tile.tile.units.unit import MmaUnit
@@ -51,7 +59,8 @@ def construct_mma(
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    return ranked(_tiles(product, device, work), count)
+    best = ranked(_tiles(product, device, work), count)
+    return tuple(replace(tile, work=work_of(product, device, tile, work)) for tile in best)
 
 
 def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> float:
@@ -136,6 +145,38 @@ def _seconds(
     busy = turns * (chunks * step + times.tile_cycles / clock / resident + stored / resident)
     stream = (product.traffic + work.read_bytes) / device.read_bandwidth
     return times.start_cycles / clock + norm(times.total_power, busy, stream)
+
+
+def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> Work:
+    """What the kernel of a tile does; ``work`` is that on its sums before they are stored.
+
+    All stages but one are asked for at the start: a block waits for the first chunk, and for those
+    behind the ring's first round. Copies by element come to registers only a chunk ahead.
+    """
+    warp, warps, steps = tile.unit.warp, math.prod(tile.warps), tile.depth // FRAGMENT
+    chunks = math.prod(chunk_counts(product, tile.depth))
+    slabs = tile.chunks(product)
+    single = sum(slab.size / UNIT_BYTES / warp for slab in slabs if slab.is_by_element)
+    ahead = 1 if single else tile.stages - 1
+    later = max(0.0, 1 - ahead / chunks)
+    rows, columns = tile.warp_rows // FRAGMENT, tile.warp_columns // FRAGMENT
+    loaded = warps * steps * (rows + columns)
+    copies = sum(slab.size / (slab.width * ELEMENT) / warp for slab in slabs)
+    chunk = Part(
+        repeats=chunks,
+        fills=chunk_sectors(product, tile),
+        # Two instructions for all columns of a fragment; elements are joined to pairs.
+        operations=warps * steps * rows * columns * 2 + single * UNIT,
+        moves=copies + single + loaded,
+        wavefronts=(tile.stage_bytes + loaded * FRAGMENT * FRAGMENT * ELEMENT) / WAVEFRONT,
+        flops=2 * tile.rows * tile.columns * tile.depth,
+        loads=later,
+        arrivals=later,
+        barriers=1,
+        steps=steps,
+        ahead=ahead,
+    )
+    return warp_work(product, device, tile, chunk, work)
 
 
 def _times(device: Device) -> MmaTimes:

@@ -1,4 +1,4 @@
-"""How many stages a ring has, how many blocks take tiles in turns, and how long these are busy."""
+"""How many stages a ring has, how many blocks take tiles in turns, and what these do."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import WarpgroupTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.store_work import StoreWork, store_seconds
-from tvm_tile.tile.products.warpgroup_tile import RingTile
+from tvm_tile.tile.products.store_work import (
+    SUM_BYTES,
+    WAVEFRONT,
+    StoreWork,
+    store_part,
+    store_seconds,
+)
+from tvm_tile.tile.products.warpgroup_tile import WARPGROUP, RingTile
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
+from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.units.sum_layout import CORNER_ROWS, MMA_SUMS, QUAD
 
 SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
 _PAIR = 2  # blocks of a cluster that finds its place anywhere
 _MOST_STAGES = 8
 _NARROWEST = 64  # columns for which an instruction takes the time
+_WARPS = WARPGROUP // MMA_SUMS.warp
 
 AnyRing = TypeVar("AnyRing", bound=RingTile)
 
@@ -78,11 +87,104 @@ def step_seconds(
         others: other bounds of the step, in seconds.
     """
     times, units = wgmma_times(device), device.multi_processor_count
-    products = tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
-    multiply = 2 * products / (rate / units)
+    multiply = chunk_flops(tile) / (rate / units)
     fill = filled / (device.l2_bandwidth * times.cache_share / units)
     ring = times.ring_cycles / device.clock / tile.stages
     return norm(times.step_power, tile.blocks * multiply, tile.blocks * fill, *others, ring)
+
+
+def chunk_flops(tile: RingTile) -> int:
+    """Operations of the tensor cores for a chunk, those included for which they idle."""
+    return 2 * tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
+
+
+def ring_work(
+    tile: RingTile,
+    device: Device,
+    chunk: Part,
+    work: StoreWork,
+    moved: tuple[int, int],
+    dtype: str,
+) -> Work:
+    """What a kernel does whose blocks take tiles in turns and their chunks from a ring.
+
+    Consumers that take tiles in turns are as blocks that share a multiprocessor, each with its
+    share of a block's turns, of its stages and of its producer. All stages are asked for at the
+    start: a block waits for the first chunk, and for those behind the ring's first round.
+
+    Args:
+        tile: how a product is computed.
+        device: the device that computes it.
+        chunk: a chunk's part, of a tile's consumers and the producer, without their waits.
+        work: work on the sums before they are stored.
+        moved: bytes of all operands, and of all outputs.
+        dtype: the operands' type, as the device record's rates name it.
+    """
+    units, groups = device.multi_processor_count, tile.consumers // tile.sharers
+    present = -(-tile.grid // units) * groups
+    turns = -(-tile.tiles * tile.splits // units) / present  # of the busiest multiprocessor's
+    chunks, stages = turns * tile.chunks_each, tile.stages / groups
+    later = max(0.0, 1 - stages / chunks)
+    ring = replace(chunk, repeats=chunks, steps=1, loads=later, arrivals=later, ahead=stages)
+    closing = _split_parts(tile, work, moved[1]) if tile.splits > 1 else _store(tile, work, moved)
+    return Work(
+        blocks=tile.grid * groups,
+        resident=tile.blocks * groups,
+        warps=tile.block_size // device.warp_size // groups,
+        parts=(
+            Part(loads=1, arrivals=1, barriers=1),
+            ring,
+            *(replace(part, repeats=turns * part.repeats) for part in closing),
+        ),
+        read=moved[0] + work.read_bytes,
+        written=moved[1],
+        unit=Unit.GROUP,
+        dtype=dtype,
+    )
+
+
+def _store(tile: RingTile, work: StoreWork, moved: tuple[int, int]) -> tuple[Part]:
+    """The store of a tile's sums, behind its last instructions and in its consumers' turn."""
+    shape = (_WARPS * tile.sharers, CORNER_ROWS * tile.instructions, tile.width)
+    part = store_part(work, MMA_SUMS, shape, moved[1], tile.tiles)
+    handed = 1 / part.repeats if tile.alternates else 0
+    return (replace(part, steps=1 / part.repeats, exchanges=part.exchanges + handed),)
+
+
+def _split_parts(tile: RingTile, work: StoreWork, size: int) -> tuple[Part, Part]:
+    """What a block does with its part of a tile's sums, and with its share of their totals.
+
+    All blocks of a cluster wait for one another before the totals and behind them.
+
+    Args:
+        tile: how a product is computed.
+        work: work on each total.
+        size: bytes of all outputs.
+    """
+    warps = _WARPS * tile.consumers
+    held = tile.instructions * tile.width / 2  # sums of a thread
+    wavefronts = warps * held * MMA_SUMS.warp * SUM_BYTES / WAVEFRONT
+    kept = Part(
+        moves=warps * held / MMA_SUMS.run,
+        wavefronts=wavefronts,
+        steps=1,
+        barriers=2,
+        exchanges=2,
+    )
+    rounds = math.ceil(held / tile.splits / QUAD)
+    each, shares = held / tile.splits / rounds, tile.tiles * tile.splits * rounds
+    operations, moves = work.storing(warps, each)
+    total = Part(
+        repeats=rounds,
+        fills=work.read_bytes / shares,
+        stores=work.stored(size) / shares,
+        operations=operations + warps * each * (tile.splits - 1),
+        moves=moves + warps * each / QUAD * tile.splits,
+        wavefronts=wavefronts / rounds,
+        loads=1 if work.loads else 0,
+        exchanges=1,
+    )
+    return kept, total
 
 
 def ring_seconds(

@@ -1,10 +1,16 @@
-"""Time for which a block is busy with the work on its sums before the store."""
+"""What a block does with its sums before the store, and how long it is busy with that."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
+from tvm_tile.tile.time import Part
+from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
+
+SUM_BYTES = 4
+WAVEFRONT = 128  # bytes of shared memory that a wavefront reads or writes, if none are on one bank
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +22,68 @@ class StoreWork:
         is_wide: whether four neighbours are stored at once.
         read_bytes: bytes of the tensors that are read beside the operands, such as residuals and
             biases, once.
+        loads: tensors of which each sum's place reads an element.
     """
 
     operations: int = 0
     is_wide: bool = True
     read_bytes: int = 0
+    loads: int = 0
+
+    def storing(self, warps: int, each: float) -> tuple[float, float]:
+        """Arithmetic of all warps, and what they load and store outside of shared memory.
+
+        Args:
+            warps: warps that store.
+            each: sums of a thread.
+
+        Returns:
+            Instructions of warps for arithmetic, one for each sum's conversion included, and for
+            loads and stores, of four neighbours where these lie together.
+        """
+        wide = QUAD if self.is_wide else 1
+        return warps * each * (self.operations + 1), warps * each / wide * (self.loads + 1)
+
+    def stored(self, size: float) -> float:
+        """Bytes in whole sectors that are stored of outputs of ``size`` bytes.
+
+        Where neighbours are stored one by one, each of a thread's four goes to the same sectors.
+        """
+        return size * (1 if self.is_wide else QUAD)
 
 
 BARE = StoreWork()
+
+
+def store_part(
+    work: StoreWork, layout: SumLayout, shape: tuple[int, int, int], size: float, tiles: int
+) -> Part:
+    """What a block does with the sums of a tile: lay them down and take them up, in corners.
+
+    A repetition is a corner of each warp: a few columns of its rows (``tensor_cores/store.py``).
+
+    Args:
+        work: work on each sum.
+        layout: layout of the sums in registers and on their way out.
+        shape: warps that store, and rows and columns of each.
+        size: bytes of all outputs.
+        tiles: tiles that the outputs are made of.
+    """
+    warps, rows, columns = shape
+    across = math.gcd(columns, CORNER_COLUMNS)
+    corners = rows // layout.rows * (columns // across)
+    held = layout.rows * across / layout.warp  # sums of a thread
+    operations, moves = work.storing(warps, held)
+    return Part(
+        repeats=corners,
+        fills=work.read_bytes / tiles / corners,
+        stores=work.stored(size) / tiles / corners,
+        operations=operations,
+        moves=moves + warps * (held / layout.run + held / QUAD),
+        wavefronts=2 * warps * layout.rows * across * SUM_BYTES / WAVEFRONT,
+        loads=1 if work.loads else 0,
+        exchanges=1,
+    )
 
 
 def store_seconds(work: StoreWork, device: Device, sums: int, warps: int) -> float:

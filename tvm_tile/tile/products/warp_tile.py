@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.tile.cost import SECTOR
+from tvm_tile.tile.limits import adding_work
+from tvm_tile.tile.products.store_work import BARE, SUM_BYTES, StoreWork, store_part
+from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.time import Part, Unit, Work
 from tvm_tile.tile.units.product import Operand, Product
-from tvm_tile.tile.units.slab import Chunk
+from tvm_tile.tile.units.slab import UNIT_BYTES, Chunk, vector_width
 from tvm_tile.tile.units.sum_layout import SumLayout
 from tvm_tile.tile.units.unit import MmaUnit, WaveUnit
 
 LEAST_LINE = 64  # bytes of a chunk along the depth
 _RASTER_ROWS = 1024
-_SUM_BYTES = 4
 
 _Unit = TypeVar("_Unit", MmaUnit, WaveUnit)
 
@@ -93,7 +97,7 @@ class WarpTile(Tile, Generic[_Unit]):
         """This tile, with its number of blocks and the shared memory of its stages and its sums."""
         rows = math.prod(tile_counts(product.left, self.rows))
         columns = math.prod(tile_counts(product.right, self.columns))
-        stored = math.prod(self.store_shape) * _SUM_BYTES
+        stored = math.prod(self.store_shape) * SUM_BYTES
         return replace(
             self,
             raster=min(rows, max(1, _RASTER_ROWS // self.rows)),
@@ -126,6 +130,53 @@ def chunk_seconds(
     passed = (tile.rows + tile.columns + loaded) * tile.depth * tile.unit.element
     shared = device.memory(MemoryLevel.SHARED).bandwidth / units
     return multiply, passed / shared, tile.stage_bytes / (device.l2_bandwidth / units)
+
+
+def chunk_sectors(product: Product, tile: WarpTile[_Unit]) -> float:
+    """Bytes that a block asks for with a chunk of both operands, whole sectors, on average.
+
+    What lies outside of the operands is not asked for. Lines whose copies are narrower than a unit
+    begin anywhere in a sector.
+    """
+    extent, total = product.depth.extent, 0.0
+    depth = extent / -(-extent // tile.depth)
+    for operand, size in ((product.left, tile.rows), (product.right, tile.columns)):
+        rows = operand.extent / math.prod(tile_counts(operand, size))
+        lines, length = (rows, depth) if operand.is_depth_major else (depth, rows)
+        element = operand.tensor.element_size
+        width = vector_width(operand, product.depth) * element
+        total += lines * (length * element + (SECTOR - width if width < UNIT_BYTES else 0))
+    return total
+
+
+def warp_work(
+    product: Product, device: Device, tile: WarpTile[_Unit], chunk: Part, work: StoreWork = BARE
+) -> Work:
+    """What a kernel does whose warps sum up a block's chunks and then store their sums.
+
+    Args:
+        product: the product that is computed.
+        device: the device that computes it.
+        tile: how it is computed.
+        chunk: a chunk's part, with the number of a block's chunks.
+        work: work on each sum; parts of sums are stored as they are.
+    """
+    size = product.batches * product.left.extent * product.right.extent * SUM_BYTES
+    written = tile.parts * size if tile.parts > 1 else product.write.tensor.size
+    shape = (math.prod(tile.warps), tile.warp_rows, tile.warp_columns)
+    stored = store_part(work, tile.sum_layout, shape, written, tile.grid)
+    is_wave = isinstance(tile.unit, WaveUnit)
+    return Work(
+        blocks=tile.grid,
+        resident=resident_blocks(device, tile),
+        warps=math.prod(tile.warps),
+        parts=(Part(loads=1, arrivals=1, barriers=2), chunk, stored),
+        read=product.left.read_size + product.right.read_size + work.read_bytes,
+        written=written,
+        unit=Unit.WAVE if is_wave else Unit.WARP,
+        dtype=product.left.tensor.dtype,
+        then=(adding_work(tile.parts, size, device),) if tile.parts > 1 else (),
+    )
 
 
 def tile_counts(operand: Operand, size: int) -> list[int]:

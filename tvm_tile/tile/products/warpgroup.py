@@ -22,12 +22,27 @@ from dataclasses import replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
-from tvm_tile.tile.products.ring import SPLITS, fitted, ring_seconds, step_seconds, wgmma_times
-from tvm_tile.tile.products.store_work import BARE, StoreWork
+from tvm_tile.tile.products.ring import (
+    SPLITS,
+    chunk_flops,
+    fitted,
+    ring_seconds,
+    ring_work,
+    step_seconds,
+    wgmma_times,
+)
+from tvm_tile.tile.products.store_work import BARE, WAVEFRONT, StoreWork
 from tvm_tile.tile.products.warp_tile import chunk_counts
-from tvm_tile.tile.products.warpgroup_tile import LINE, ROWS, WarpgroupTile
+from tvm_tile.tile.products.warpgroup_tile import (
+    LINE,
+    ROWS,
+    STEP_BYTES,
+    WARPGROUP,
+    WarpgroupTile,
+)
 from tvm_tile.tile.residency import launched_registers
 from tvm_tile.tile.tile import near_ties, ranked
+from tvm_tile.tile.time import Part, Work
 from tvm_tile.tile.units.product import Operand, Product
 
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
@@ -74,7 +89,8 @@ def construct_warpgroup(
         for tile in _tiles(product, device)
     )
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
-    return near_ties(tiles, _NEAR_TIE, _preference)[:count]
+    best = near_ties(tiles, _NEAR_TIE, _preference)[:count]
+    return tuple(replace(tile, work=work_of(product, device, tile, work)) for tile in best)
 
 
 def shorter_seconds(
@@ -267,6 +283,31 @@ def line_chunks(product: Product) -> list[int]:
     return chunk_counts(product, LINE // product.left.tensor.element_size)
 
 
+def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> Work:
+    """What the kernel of a tile does; ``work`` is that on its sums before they are stored."""
+    left, right, extent = product.left, product.right, product.depth.extent
+    depth = extent / -(-extent // tile.depth)
+    sides = ((left, tile.rows), (right, tile.columns))
+    lines = sum(side.extent / math.prod(counts(side.free, box)) for side, box in sides)
+    filled = lines * depth * left.tensor.element_size
+    line = LINE // left.tensor.element_size
+    copies = sum(1 if side.is_depth_major else box[-1] // line for side, box in sides)
+    warps = WARPGROUP // device.warp_size * tile.sharers
+    multiplied = LINE // STEP_BYTES * tile.instructions
+    chunk = Part(
+        fills=filled,
+        operations=warps * (multiplied * _OF_AN_INSTRUCTION + _OF_A_GROUP),
+        moves=copies + _OF_A_STAGE * (1 + warps),
+        wavefronts=filled / WAVEFRONT,
+        flops=chunk_flops(tile),
+    )
+    moved = (left.read_size + right.read_size, product.write.tensor.size)
+    return ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
+
+
+_OF_AN_INSTRUCTION = 3  # itself, and the place of each operand added to its descriptor
+_OF_A_GROUP = 3  # fence, commit and wait
+_OF_A_STAGE = 2  # uses of its barriers: to wait, and to say what comes, or that it is empty
 _NEAR_TIE = 1.01
 
 

@@ -16,6 +16,7 @@ from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
 ROWS = 64  # of one instruction
+STEP_BYTES = 32  # of its depth
 BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ring
 # Floats behind a row of a block's part of a split sum: neighbouring rows begin on different banks.
 PARTIAL_PADDING = 8
