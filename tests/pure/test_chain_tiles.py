@@ -15,12 +15,11 @@ from tvm_tile.graph.tile_graph import AffineIndex, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
 from tvm_tile.tile.attention.chain import (
     Chain,
-    ChainTile,
     connect,
-    construct_chain,
     is_along_rows,
     with_axes_of,
 )
+from tvm_tile.tile.attention.warpgroups import ChainTile, construct_chain
 
 H200 = find_device("nvidia/h200")
 SIZES = {"b": 2, "h": 3, "q": 200, "k": 130, "d": 64}

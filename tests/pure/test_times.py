@@ -27,7 +27,8 @@ from tvm_tile.graph.rowwise import Combine, Rows, Scan, Sort
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.plan.place import flag_seconds
-from tvm_tile.tile.attention.chain import Chain, connect, construct_chain, with_axes_of
+from tvm_tile.tile.attention.chain import Chain, connect, with_axes_of
+from tvm_tile.tile.attention.warpgroups import construct_chain
 from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
 from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
 from tvm_tile.tile.construct import construct_contraction

@@ -73,7 +73,7 @@ class CodedWarpgroupTimes:
 
 @dataclass(frozen=True, slots=True)
 class ChainTimes:
-    """Two products with rows' softmax in between, such as attention (``tile/attention/chain.py``).
+    """Two products with rows' softmax in between (``tile/attention/warpgroups.py``).
 
     Attributes:
         origin: provenance of the numbers, in words.

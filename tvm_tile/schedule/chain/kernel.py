@@ -53,7 +53,8 @@ from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import Ring, Turn, make_ring
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
-from tvm_tile.tile.attention.chain import Chain, ChainTile
+from tvm_tile.tile.attention.chain import Chain
+from tvm_tile.tile.attention.warpgroups import ChainTile
 from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP
 from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
 

@@ -1,7 +1,7 @@
 """Attention, and feed-forward networks, on Hopper's tensor cores.
 
 ``attention/find.py`` finds the two products and what lies between them,
-``tile/attention/chain.py`` ranks tiles, ``kernel.py`` writes them.
+``tile/attention/warpgroups.py`` ranks tiles, ``kernel.py`` writes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from tvm_tile.schedule.attention.find import find_chain
 from tvm_tile.schedule.chain.kernel import write_chain
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.tile.attention.chain import construct_chain
+from tvm_tile.tile.attention.warpgroups import construct_chain
 from tvm_tile.tile.rules import CHAIN
 
 

@@ -1,4 +1,4 @@
-"""Tiles of two products, one behind the other, whose matrix in between never leaves the chip.
+"""Two products, one behind the other, whose matrix in between never leaves the chip.
 
 Attention is such a chain: scores, a softmax along their rows, and the product with the values. A
 block holds some rows. It walks the keys, the columns of the first product and the depth of the
@@ -13,35 +13,18 @@ called keys here are its hidden channels, scores and weights their values before
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.device.times import needed
+from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
-from tvm_tile.tile.attention.rounds import Rounds, WalkingTile, balanced
+from tvm_tile.tile.attention.rounds import Rounds
 from tvm_tile.tile.cost import SCHEDULERS
-from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
-from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
-from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.units.product import Operand, Product, find_product
-from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
 
-_KEY_STEP = 16  # the depth of an instruction
-_MOST_KEYS = 192
-_CONSUMERS = (1, 2, 3)
-_MOST_STAGES = 4
-# Registers of a producer's and of a consumer's thread, by the number of consumers: how a
-# multiprocessor's 65536 are shared out. One consumer has enough of those it is launched with.
-_DIVISIONS = {2: (40, 232), 3: (32, 160)}
-_MOST_REGISTERS = 232
-_OTHER_REGISTERS = 36  # addresses, barriers, a row's maximum and sum
-_CORNER_BYTES = 4 * CORNER_ROWS * CORNER_PITCH * 4  # of a warpgroup
-_WIDEST = 256  # columns of the second product, and depth of the first one
+WIDEST = 256  # columns of the second product, and depth of the first one
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,40 +105,9 @@ class Chain:
         return read + self.second.write.tensor.size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainTile(WalkingTile):
-    """How a chain is computed.
-
-    Attributes:
-        consumers: warpgroups of 64 rows each. For these the depth is in whole lines, and the
-            columns are in eights.
-        stages: tiles of keys that the ring holds, and of values.
-        ring_bytes: bytes of shared memory for the queries and the stages of a block.
-    """
-
-    consumers: int
-    stages: int
-    ring_bytes: int
-
-    @property
-    def block_size(self) -> int:
-        """Threads: the consumers' and the producer's warpgroup."""
-        return WARPGROUP * (self.consumers + 1)
-
-    @property
-    def division(self) -> tuple[int, int] | None:
-        """Registers of a producer's and a consumer's thread; ``None`` for those of the launch."""
-        return _DIVISIONS.get(self.consumers)
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
-        ring = f"{self.stages} stages, {self.consumers} warpgroups"
-        return f"{WalkingTile.describe(self)}, {ring}"
-
-
 def is_narrow(first: Operator) -> bool:
     """Whether kernels of chains hold the depth of a first product, as far as its sums tell."""
-    return math.prod(axis.extent for axis in first.reduce_axes) <= _WIDEST
+    return math.prod(axis.extent for axis in first.reduce_axes) <= WIDEST
 
 
 def connect(first: Operator, second: Operator) -> Chain | None:
@@ -252,99 +204,3 @@ def is_along_rows(keys: Axis, operators: Sequence[Operator]) -> bool:
             if any(read.along(later.long_axes).indices != own for read in reads):
                 return False
     return True
-
-
-def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
-    """The best tiles, at most ``count``, best first; none if the device or the copies refuse."""
-    dtype = chain.first.left.tensor.dtype
-    if any(operand.tensor.dtype != dtype for operand in chain.operands):
-        return ()
-    if dtype not in warpgroup_dtypes(device) or chain.first.left.tensor.element_size != 2:
-        return ()
-    if not _can_be_copied(chain) or len(chain.second.right.free) != 1:
-        return ()
-    return ranked(_tiles(chain, device), count)
-
-
-def _can_be_copied(chain: Chain) -> bool:
-    """Whether queries lie with their depth contiguous, and the copy engine takes all operands."""
-    first, values = chain.first, chain.second.right
-    if not first.left.is_depth_major:
-        return False
-    keys = replace(chain.keys, extent=LINE)  # ragged keys are masked
-    own = all(is_copyable(operand, first.depth) for operand in (first.left, first.right))
-    return own and is_copyable(values, keys)
-
-
-def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
-    """All tiles of a chain, ``None`` for those that do not fit."""
-    rows, keys = chain.first.left.extent, chain.keys.extent
-    line = LINE // chain.first.left.tensor.element_size
-    depth = -(-chain.first.depth.extent // line) * line
-    columns = -(-chain.second.right.extent // 8) * 8
-    if max(depth, columns) > _WIDEST:
-        return
-    # Where keys are contiguous they are copied by lines.
-    is_by_lines = not chain.first.right.is_depth_major or chain.second.right.is_depth_major
-    least = line if is_by_lines else _KEY_STEP
-    widest = min(_MOST_KEYS, -(-keys // least) * least)
-    for consumers, step in itertools.product(_CONSUMERS, range(least, widest + 1, least)):
-        if -(-keys // step) == -(-keys // (step - least)) if step > least else False:
-            continue  # a smaller one takes as many steps
-        if consumers > 1 and rows <= ROWS * (consumers - 1):
-            continue
-        if keys % step and not chain.is_whole:
-            continue  # zero times whatever lies behind may be no number
-        registers = step // 2 + step // 4 + columns // 2 + _OTHER_REGISTERS
-        _, given = _DIVISIONS.get(consumers, (0, _MOST_REGISTERS))
-        if registers > given:
-            continue
-        yield _tile(chain, device, (consumers, step, depth, columns, registers))
-
-
-def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -> ChainTile | None:
-    """The tile of this shape with its predicted time; ``None`` if it does not fit."""
-    consumers, step, depth, columns, registers = shape
-    element = chain.first.left.tensor.element_size
-    rows = ROWS * consumers
-    lines = -(-columns // (LINE // element)) * LINE
-    stage = step * (depth * element + lines)
-    left, beside = rows * depth * element, _CORNER_BYTES * consumers + BARRIER_BYTES
-    capacity = device.memory(MemoryLevel.SHARED).capacity
-    stages = min(_MOST_STAGES, (capacity - left - beside) // stage)
-    if stages < 2:
-        return None
-    tile = ChainTile(
-        rows=rows,
-        keys=step,
-        consumers=consumers,
-        depth=depth,
-        columns=columns,
-        stages=stages,
-        rounds=_rounds(chain, device, rows, step),
-        ring_bytes=left + stages * stage,
-        shared_bytes=left + stages * stage + beside,
-        registers=registers,
-    )
-    return replace(tile, seconds=_seconds(chain, device, tile))
-
-
-def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
-    """Blocks' turns: what keys and values of a few batches need is half of the cache."""
-    rounds = chain.rounds((rows, keys), device.multi_processor_count)
-    shared = (chain.first.right.read_size + chain.second.right.read_size) // rounds.batches
-    return balanced(rounds, shared, device.l2_capacity // 2)
-
-
-def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
-    """The time of the busiest multiprocessor, and of the memory."""
-    times = needed(device.times.chain, "warpgroup instructions")
-    rate = matrix_rate(device, chain.first.left.tensor.dtype) / device.multi_processor_count
-    multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
-    weigh = tile.rows * tile.keys * times.weight_cycles
-    weigh += chain.made_cycles(device, (tile.rows, tile.keys), SCHEDULERS * tile.consumers)
-    step = times.step_cycles / device.clock + norm(times.step_power, multiply, weigh / device.clock)
-    turns, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
-    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
-    item = times.item_cycles / device.clock
-    return times.start_cycles / device.clock + max(turns * item + steps * step, stream)
