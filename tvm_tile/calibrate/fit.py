@@ -21,7 +21,7 @@ from tvm_tile.calibrate.samples import Sample
 from tvm_tile.device import Device
 from tvm_tile.device.chip_times import ChipTimes, UnitTimes
 from tvm_tile.errors import InstallationError
-from tvm_tile.tile.time import ALONE, AMID, Scene, Work, seconds_of
+from tvm_tile.tile.time import ALONE, AMID, Batch, Scene
 
 Floats = npt.NDArray[np.float64]
 # How sure the numbers from before the fit are: a standard deviation of their logarithms. What the
@@ -109,9 +109,31 @@ def quality(functions: Sequence[Sequence[Sample]], device: Device, scene: Scene)
 
 def predictions(tiles: Sequence[Sample], device: Device, scene: Scene) -> Floats:
     """Predicted seconds of tiles, shape (tiles,); each tile's kernels follow one another."""
-    works = [work for tile in tiles for work in tile.works]
-    starts = np.cumsum([0, *(len(tile.works) for tile in tiles[:-1])])
-    return np.asarray(np.add.reduceat(seconds_of(works, device, scene), starts))
+    return _Kernels.of(tiles).seconds(device, scene)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """The kernels of tiles, one behind the other.
+
+    Attributes:
+        batch: all of them.
+        starts: place of each tile's first one, shape (tiles,).
+    """
+
+    batch: Batch
+    starts: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, tiles: Sequence[Sample]) -> _Kernels:
+        """The kernels of tiles that say what they do."""
+        works = [work for tile in tiles for work in tile.works]
+        starts = np.cumsum([0, *(len(tile.works) for tile in tiles[:-1])])
+        return cls(Batch.of(works), starts)
+
+    def seconds(self, device: Device, scene: Scene) -> Floats:
+        """Predicted seconds of each tile, shape (tiles,)."""
+        return np.asarray(np.add.reduceat(self.batch.seconds(device, scene), self.starts))
 
 
 def _measured(tiles: Sequence[Sample], scene: Scene) -> Floats:
@@ -127,6 +149,7 @@ class _Problem:
         names: names of the numbers, those of matrix units with the unit's in front.
         start: their logarithms before the fit.
         tiles: all tiles, those of a function together.
+        kernels: their kernels.
         functions: number of each tile's function, shape (tiles,).
     """
 
@@ -134,6 +157,7 @@ class _Problem:
     names: tuple[str, ...]
     start: Floats
     tiles: tuple[Sample, ...]
+    kernels: _Kernels
     functions: npt.NDArray[np.int64]
 
     @classmethod
@@ -142,7 +166,8 @@ class _Problem:
         numbers = numbers_of(device.times.chip)
         tiles = tuple(tile for own in functions for tile in own)
         places = np.repeat(np.arange(len(functions)), [len(own) for own in functions])
-        return cls(device, tuple(numbers), np.log(list(numbers.values())), tiles, places)
+        start, kernels = np.log(list(numbers.values())), _Kernels.of(tiles)
+        return cls(device, tuple(numbers), start, tiles, kernels, places)
 
     def at(self, point: Floats) -> Device:
         """The device with other numbers."""
@@ -155,7 +180,7 @@ class _Problem:
         device, found = self.at(point), []
         for scene in (ALONE, AMID):
             measured = _measured(self.tiles, scene)
-            errors = np.log(predictions(self.tiles, device, scene) / measured)
+            errors = np.log(self.kernels.seconds(device, scene) / measured)
             least = np.full(self.functions[-1] + 1, np.inf)
             np.minimum.at(least, self.functions, measured)
             weights = (least[self.functions] / measured) ** _FADING

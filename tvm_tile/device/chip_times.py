@@ -39,6 +39,7 @@ class ChipTimes:
         cold_start_cycles: start of a kernel whose code and operands are in no cache, and its end.
         start_cycles: start of a kernel behind another one of a graph, and its end.
         block_cycles: cycles in which a block begins and ends.
+        dispatch_cycles: cycles from one block that a multiprocessor is given to the next.
         memory_cycles: a load from global memory.
         cache_cycles: a load from the second-level cache.
         barrier_cycles: a barrier of a block's threads.
@@ -64,6 +65,7 @@ class ChipTimes:
     cold_start_cycles: float
     start_cycles: float
     block_cycles: float
+    dispatch_cycles: float
     memory_cycles: float
     cache_cycles: float
     barrier_cycles: float

@@ -152,17 +152,48 @@ def seconds_of(works: Sequence[Work], device: Device, scene: Scene = ALONE) -> F
         device: the device that runs them.
         scene: where they run.
     """
-    seconds = np.empty(len(works))
-    kinds: dict[tuple[Unit, str, int], list[int]] = {}
-    for place, work in enumerate(works):
-        kinds.setdefault((work.unit, work.dtype, len(work.parts)), []).append(place)
-    for places in kinds.values():
-        seconds[places] = work_seconds(_stacked([works[place] for place in places]), device, scene)
-    for place, work in enumerate(works):
-        if work.then:
-            behind = replace(scene, start=Start.BEHIND, cached=1.0)
-            seconds[place] += seconds_of(work.then, device, behind).sum()
-    return seconds
+    return Batch.of(works).seconds(device, scene)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Kernels to be priced together, and again with other numbers of a device.
+
+    Attributes:
+        count: number of them.
+        stacks: works of the same unit and as many parts as one of arrays, with their places.
+        behind: kernels that follow some of them, and whose they are; None where none do.
+    """
+
+    count: int
+    stacks: tuple[tuple[npt.NDArray[np.int64], Work], ...]
+    behind: tuple[Batch, npt.NDArray[np.int64]] | None
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> Batch:
+        """A batch of works of numbers."""
+        kinds: dict[tuple[Unit, str, int], list[int]] = {}
+        for place, work in enumerate(works):
+            kinds.setdefault((work.unit, work.dtype, len(work.parts)), []).append(place)
+        stacks = tuple(
+            (np.array(places), _stacked([works[place] for place in places]))
+            for places in kinds.values()
+        )
+        later = [(place, own) for place, work in enumerate(works) for own in work.then]
+        owners = np.array([place for place, _ in later], np.int64)
+        behind = (cls.of([own for _, own in later]), owners) if later else None
+        return cls(len(works), stacks, behind)
+
+    def seconds(self, device: Device, scene: Scene) -> Floats:
+        """Predicted seconds of each, shape (count,); see :func:`seconds_of`."""
+        seconds = np.empty(self.count)
+        for places, work in self.stacks:
+            seconds[places] = work_seconds(work, device, scene)
+        if self.behind is not None:
+            batch, owners = self.behind
+            own = batch.seconds(device, replace(scene, start=Start.BEHIND, cached=1.0))
+            np.add.at(seconds, owners, own)
+        return seconds
 
 
 def _stacked(works: Sequence[Work]) -> Work:
@@ -235,12 +266,13 @@ class _Model:
         chip = self.chip
         alone = chip.block_cycles + (self.unit.block_cycles if self.unit else 0.0)
         asked: list[Quantity] = [0.0] * 5
+        given = chip.dispatch_cycles
         for part in self.work.parts:
             bounds = self._asked(part)
             waits = self._waited(part)
             alone = alone + part.repeats * _norm(chip.part_power, *bounds, waits)
             asked = [total + part.repeats * own for total, own in zip(asked, bounds, strict=True)]
-        power, shared = chip.block_power, _norm(chip.part_power, *asked)
+        power, shared = chip.block_power, _norm(chip.part_power, *asked) + given
         grown = alone**power + (resident**power - 1) * shared**power
         return np.asarray(grown ** (1 / power))
 
