@@ -36,12 +36,10 @@ from tvm_tile.schedule.attention.kernel import KEYS, QUERIES, write_attention
 from tvm_tile.schedule.tensor_cores.place import Boxed, Place, linear, value_of
 from tvm_tile.schedule.tensor_cores.store import Guard, SumStore, when
 from tvm_tile.schedule.threads import BoundLoops, ThreadLevel, Threads
-from tvm_tile.tile.attention.cores import VECTOR, CoreTile, vector_elements
+from tvm_tile.tile.attention.cores import TOGETHER, VECTOR, CoreTile, copied_vector
 from tvm_tile.tile.staging import Room
 from tvm_tile.tile.units.product import Operand
-from tvm_tile.tile.units.slab import vector_width
 
-_TOGETHER = 8  # vectors that a thread has on their way from global memory at a time
 _COMBINE = {"max": ib.max, "sum": lambda a, b: a + b}
 
 
@@ -283,13 +281,12 @@ class _Cores:
         inner = operand.indices[-1].coefficient(axis.name) != 0
         first, depth = self._found.chain.first, self._found.chain.keys
         summed = depth if operand is self._found.chain.second.right else first.depth
-        widest = vector_elements(operand.tensor.element_size)
-        width = min(widest, vector_width(operand, summed)) if inner else 1
+        width = copied_vector(operand, summed, inner)
         along, vectors = (count // width, width) if inner else (row_count, 1)
         total, threads = row_count * count // vectors, self._tile.block_size
         source = self._flat[operand.tensor.name]
         turns = -(-total // threads)
-        together = min(turns, _TOGETHER)
+        together = min(turns, TOGETHER)
         with ib.serial(-(-turns // together)) as group, ib.unroll(together) as turn:
             number = ib.Bind((group * together + turn) * threads + self._thread)
             outer, within = ib.Bind(number // along), ib.Bind(number % along * vectors)

@@ -13,13 +13,6 @@ from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.asynchronous_copies import ask
 from tvm_tile.tile.attention.decode import Cached
 
-_NARROWEST = 4  # bytes of an asynchronous copy
-
-
-def is_asynchronous(rows: Cached) -> bool:
-    """Whether vectors are wide enough for asynchronous copies."""
-    return rows.vector * element_size(rows.dtype) >= _NARROWEST
-
 
 @dataclass(frozen=True, slots=True)
 class RowCopies:

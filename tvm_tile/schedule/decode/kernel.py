@@ -42,7 +42,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.schedule.decode.copies import RowCopies, is_asynchronous
+from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.merge import Merging, power
 from tvm_tile.schedule.decode.places import GroupPlaces
@@ -67,7 +67,7 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
         threads.launch(tile.grid, tile.block_size, tile.splits) as numbers,
     ):
         rows = tile.decode.keys, tile.decode.values
-        waits = not device.has_asynchronous_copies or not all(map(is_asynchronous, rows))
+        waits = not device.has_asynchronous_copies or not all(own.is_asynchronous for own in rows)
         _Worker(found, tile, threads, buffers, numbers, waits).run()
     return builder.get().without_attr("global_symbol")
 

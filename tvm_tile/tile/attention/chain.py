@@ -99,10 +99,15 @@ class Chain:
         return self.first.flops + self.second.flops
 
     @property
+    def written(self) -> int:
+        """Bytes of the result."""
+        return self.second.write.tensor.size
+
+    @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
         read = sum(operand.read_size for operand in self.operands) + self.beside
-        return read + self.second.write.tensor.size
+        return read + self.written
 
 
 def is_narrow(first: Operator) -> bool:

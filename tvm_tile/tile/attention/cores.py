@@ -20,15 +20,26 @@ from functools import partial
 
 from tvm_tile.device.core_times import CoreAttentionTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device
+from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.attention.chain import Chain
-from tvm_tile.tile.attention.key_walk import fill_cycles, waiting_cycles, walk_seconds
+from tvm_tile.tile.attention.key_walk import (
+    fill_cycles,
+    waiting_cycles,
+    walk_seconds,
+    walked_steps,
+)
 from tvm_tile.tile.attention.rounds import WalkingTile
-from tvm_tile.tile.cost import SCHEDULERS
-from tvm_tile.tile.residency import nameable_registers
+from tvm_tile.tile.attention.weighing import FLOAT, WAVEFRONT, WeighingCounts
+from tvm_tile.tile.banks import wavefronts
+from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.units.product import Operand
+from tvm_tile.tile.units.slab import vector_width
 
 VECTOR = 4  # float32 numbers that a thread loads at once
-_FLOAT = 4  # bytes
+TOGETHER = 8  # vectors that a thread has on their way from global memory at a time
 _ROWS_OF_THREAD, _KEYS_OF_THREAD = (1, 2, 4, 8), (1, 2, 4, 8)
 _ACROSS, _THREADS = (4, 8, 16, 32), (64, 128, 256)
 _FIXED_REGISTERS = 40  # of a thread, for addresses and loops
@@ -104,7 +115,8 @@ def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[
     if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
     shapes = itertools.product(_THREADS, _ACROSS, _ROWS_OF_THREAD, _KEYS_OF_THREAD)
-    return ranked((_tile(chain, device, *shape) for shape in shapes), count)
+    tiles = ranked((_tile(chain, device, *shape) for shape in shapes), count)
+    return tuple(replace(tile, work=_work(chain, device, tile)) for tile in tiles)
 
 
 def _tile(
@@ -128,7 +140,7 @@ def _tile(
         rounds=chain.rounds((rows, keys)),
     )
     operands = (rows + keys) * tile.depth_pitch + keys * columns
-    shared = (operands + rows * (tile.key_pitch + across)) * _FLOAT
+    shared = (operands + rows * (tile.key_pitch + across)) * FLOAT
     tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
     if tile.registers > nameable_registers(device):
         return None
@@ -174,6 +186,98 @@ def _slots(tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:
     return products + loads + elements + others, wavefronts
 
 
-def vector_elements(element_size: int) -> int:
-    """Elements of global memory that a thread copies at once, at most."""
-    return min(VECTOR, VECTOR_BYTES // element_size)
+def copied_vector(operand: Operand, depth: Axis, is_by_rows: bool) -> int:
+    """Elements of an operand that a thread copies at once.
+
+    Args:
+        operand: the operand in global memory.
+        depth: axis that the operand's product sums along.
+        is_by_rows: whether the rows that are copied are contiguous.
+    """
+    widest = min(VECTOR, VECTOR_BYTES // operand.tensor.element_size)
+    return min(widest, vector_width(operand, depth)) if is_by_rows else 1
+
+
+def _work(chain: Chain, device: Device, tile: CoreTile) -> Work:
+    """What a block does: queries, then step by step of the keys both products, and its sums.
+
+    Keys, and then values, are asked for, stored and waited for before they are used.
+    """
+    warp, threads = device.warp_size, tile.block_size
+    own = WeighingCounts(chain, tile, tile.across, warp)
+    (rows, keys), (depth, columns, result) = own.sizes, own.row_bytes
+    steps, first, values = walked_steps(tile, device), chain.first, chain.second.right
+    sizes = tile.rows * tile.depth, tile.keys * tile.depth, tile.keys * tile.columns
+    copies = [
+        sizes[0] / copied_vector(first.left, first.depth, first.left.is_depth_major),
+        sizes[1] / copied_vector(first.right, first.depth, first.right.is_depth_major),
+        sizes[2] / copied_vector(values, chain.keys, not values.is_depth_major),
+    ]
+    trips = [-(-size // (threads * TOGETHER)) for size in copies]
+    converted = sum(sizes[1:]) / warp if first.left.tensor.element_size < FLOAT else 0
+    products = tile.rows * tile.keys * (tile.depth + tile.columns) / warp
+    moves, passes = _shared_accesses(tile, device)
+    # What threads tell each other of rows: stores and loads, and how they combine it.
+    known, combined = (
+        threads * tile.thread_rows * each / warp for each in (1 + tile.across / VECTOR, tile.across)
+    )
+    weighed = own.operations + own.scaling + combined
+    asked = Part(
+        fills=rows * depth,
+        moves=2 * copies[0] / warp,
+        wavefronts=sizes[0] * FLOAT / WAVEFRONT,
+        loads=trips[0],
+    )
+    step = Part(
+        repeats=steps,
+        fills=keys * (depth + columns),
+        operations=products * arithmetic_slots(device) + weighed + converted,
+        moves=moves + 2 * sum(copies[1:]) / warp + known,
+        wavefronts=passes + sum(sizes[1:]) * FLOAT / WAVEFRONT + known,
+        loads=sum(trips[1:]),
+        barriers=3,
+        exchanges=1,
+    )
+    stored = tile.rows * tile.columns / tile.column_vector
+    leaving = Part(
+        stores=rows * result,
+        operations=own.division + combined,
+        moves=stored / warp + known,
+        wavefronts=known,
+        barriers=1,
+        exchanges=1,
+    )
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=-(-threads // warp),
+        parts=(asked, step, leaving, *own.beside(steps)),
+        read=chain.traffic - chain.written,
+        written=chain.written,
+    )
+
+
+def _shared_accesses(tile: CoreTile, device: Device) -> tuple[float, float]:
+    """Instructions and wavefronts of all warps, for a step's operands and weights."""
+    rows, vector = tile.thread_rows, tile.column_vector
+    lane = range(device.warp_size)
+
+    def passes(width: int, pitches: tuple[int, int]) -> int:
+        """Wavefronts of a warp, whose threads down and across read so many bytes apart."""
+        down, across = pitches
+        places = tuple(i // tile.across * down + i % tile.across * across for i in lane)
+        return wavefronts(places, width, device.bank_count)
+
+    depth, key = tile.depth_pitch * FLOAT, tile.key_pitch * FLOAT
+    four, wide = VECTOR * FLOAT, vector * FLOAT
+    # Of a thread: its queries, keys, weights and values, as it loads them, and weights it stores.
+    accesses = (
+        (rows * tile.depth / VECTOR, passes(four, (depth, 0))),
+        (tile.thread_keys * tile.depth / VECTOR, passes(four, (0, depth))),
+        (rows * tile.keys / VECTOR, passes(four, (key, 0))),
+        (tile.keys * tile.thread_columns / vector, passes(wide, (0, wide))),
+        (rows * tile.thread_keys, passes(FLOAT, (key, FLOAT))),
+    )
+    warps = tile.block_size / device.warp_size
+    moves = sum(count for count, _ in accesses)
+    return warps * moves, warps * sum(count * each for count, each in accesses)

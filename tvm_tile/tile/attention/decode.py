@@ -21,15 +21,17 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.core_times import DecodeTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.attention.weighing import DIVISION, EXPONENTIAL, FLOAT, WAVEFRONT
+from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.staging import Room, shared_bytes
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Work
 
 MOST_ROWS = 16
 DTYPES = ("float32", "float16", "bfloat16")
 _LANGUAGES = ("cuda", "opencl")  # in others no worker is known
-_FLOAT = 4  # bytes
+_NARROWEST = 4  # bytes of an asynchronous copy
 _FLAGS = 32  # of tiles, in a register
 _WORKERS, _STAGES, _SPLITS = (8, 4, 2, 1), (3, 2, 1), (8, 4, 2, 1)
 _FIXED_REGISTERS = 48  # of a thread, for addresses and loops
@@ -53,6 +55,11 @@ class Cached:
     def vectors(self) -> int:
         """Loads of a row."""
         return self.columns // self.vector
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether vectors are wide enough for asynchronous copies."""
+        return self.vector * element_size(self.dtype) >= _NARROWEST
 
     @property
     def row_bytes(self) -> int:
@@ -93,6 +100,11 @@ class Decode:
     def read_bytes(self) -> int:
         """Bytes of a group's keys and values."""
         return self.key_count * (self.keys.row_bytes + self.values.row_bytes)
+
+    @property
+    def written(self) -> int:
+        """Bytes of all results, which are as wide as values."""
+        return self.groups * self.rows * self.values.row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +164,7 @@ class DecodeTile(Tile):
     def row_pitch(self) -> int:
         """Numbers from one key's weights, one a row, to the next one's: whole vectors."""
         rows = self.decode.rows
-        return rows if rows < _FLOAT else -(-rows // 4) * 4
+        return rows if rows < FLOAT else -(-rows // 4) * 4
 
     @property
     def query_pitch(self) -> int:
@@ -212,7 +224,8 @@ def construct_decode(decode: Decode, device: Device, count: int) -> tuple[Decode
     dtypes = {decode.keys.dtype, decode.values.dtype}
     if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()
-    return ranked(_tiles(decode, device), count)
+    tiles = ranked(_tiles(decode, device), count)
+    return tuple(replace(tile, work=_work(tile, device)) for tile in tiles)
 
 
 def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
@@ -282,3 +295,89 @@ def _slots(tile: DecodeTile, times: DecodeTimes) -> float:
     converted = depth + columns * keys
     copies = (decode.keys.vectors + decode.values.vectors) * times.copy_slots
     return products + loads + converted + copies + rows * times.row_slots
+
+
+# Instructions of a thread. A row of a tile: its element and whether that is there (three), its
+# maximum, what that grew by, the weight, with their exponentials, and the sum. A tile about which
+# is asked: whether its key is there, kept as a bit, a vote, and the bit for all.
+_OF_A_ROW, _OF_A_FLAG, _OF_A_PART = 9 + 2 * EXPONENTIAL, 7, 4 + EXPONENTIAL
+
+
+def _work(tile: DecodeTile, device: Device) -> Work:
+    """What a block does: queries, its workers' tiles, their sums, and those of its cluster."""
+    decode, workers = tile.decode, tile.workers
+    outputs = decode.rows * decode.values.columns / tile.lanes  # instructions, one each
+    shuffles = (tile.lanes - 1).bit_length()
+    queries = decode.rows * decode.keys.columns / tile.lanes
+    begun = Part(
+        fills=decode.rows * decode.keys.row_bytes,
+        operations=queries + workers * -(-tile.turns // tile.chunk) * tile.chunk * _OF_A_FLAG,
+        moves=2 * queries,
+        wavefronts=queries,
+        loads=1,
+        barriers=1,
+    )
+    own = workers * decode.rows * tile.runs * decode.values.vector  # of all threads' sums
+    merged = Part(
+        stores=decode.rows * decode.values.row_bytes / tile.splits,
+        operations=outputs * (workers * (tile.parts + _OF_A_PART) + DIVISION),
+        moves=own + outputs * (workers * (tile.parts + 2) + 1),
+        wavefronts=own + outputs * workers * (tile.parts + 2),
+        barriers=2,
+        exchanges=shuffles + 2,
+    )
+    # Each block adds up its share of what all blocks of the cluster have, and they wait twice.
+    joined = Part(
+        operations=outputs / tile.splits * (tile.splits * _OF_A_PART + DIVISION),
+        moves=4 * outputs,
+        wavefronts=4 * outputs,
+        barriers=2,
+        exchanges=2,
+    )
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=workers,
+        parts=(begun, _walk(tile, device), merged, *((joined,) if tile.splits > 1 else ())),
+        read=decode.traffic - decode.written,
+        written=decode.written,
+    )
+
+
+def _walk(tile: DecodeTile, device: Device) -> Part:
+    """A step of all workers of a block, each of which has a tile of keys."""
+    decode, rows, lanes = tile.decode, tile.decode.rows, tile.lanes
+    depth, columns = decode.keys.columns, tile.runs * decode.values.vector
+    keys = lanes // tile.parts
+    products = rows * (depth + columns * keys) * arithmetic_slots(device)
+    sizes = [element_size(own.dtype) for own in (decode.keys, decode.values)]
+    read = zip((depth, columns * keys), sizes, strict=True)
+    converted = sum(count for count, size in read if size < FLOAT)
+    shuffles = (lanes - 1).bit_length()
+    weighing = rows * (_OF_A_ROW + 2 * shuffles + columns)
+    # Of keys a vector, and queries by fours; then for each of the thread's keys weights and values.
+    loads = decode.keys.vectors, keys * tile.runs
+    shared = decode.keys.vectors * rows * max(1, decode.keys.vector // 4)
+    shared += keys * -(-tile.row_pitch // 4)
+    copies = decode.keys.vectors + decode.values.vectors
+    vectors = [
+        own.vector * size for own, size in zip((decode.keys, decode.values), sizes, strict=True)
+    ]
+    passes = sum(n * max(1.0, v * lanes / WAVEFRONT) for n, v in zip(loads, vectors, strict=True))
+    stored = lanes * (decode.keys.row_bytes + decode.values.row_bytes) / WAVEFRONT
+    is_wide = decode.keys.is_asynchronous and decode.values.is_asynchronous
+    is_asynchronous = device.has_asynchronous_copies and is_wide
+    # Workers that have no tile in the last turn are none.
+    workers = tile.tiles / (tile.splits * tile.turns)
+    return Part(
+        repeats=tile.turns,
+        fills=decode.read_bytes / (tile.splits * tile.turns),
+        operations=workers * (products + converted + weighing),
+        moves=workers * (sum(loads) + shared + rows + copies * (1 if is_asynchronous else 2)),
+        wavefronts=workers * (passes + shared + rows * math.gcd(tile.row_pitch, lanes) + stored),
+        loads=1,
+        # Workers that are no warps meet three times, and twice where they look for maxima.
+        barriers=0 if device.kernel_language == "cuda" else 5,
+        exchanges=shuffles + 1,
+        ahead=tile.stages if is_asynchronous else 1,
+    )

@@ -1,7 +1,7 @@
 """Blocks that walk through the keys of attention: which rows they take, and how long it takes.
 
 What is said here is the same for every unit that multiplies; how many cycles a step takes is for
-``attention.py`` and ``warp_attention.py`` to say.
+``cores.py`` and ``warps.py`` to say.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ def walk_seconds(
         cycles += turns * (times.block_cycles + steps * step_cycles(resident))
     stream = chain.traffic / (device.read_bandwidth * times.memory_share)
     return device.launch_latency + max(cycles / device.clock, stream)
+
+
+def walked_steps(tile: WalkingTile, device: Device) -> float:
+    """Steps of a block that counts: the longest where each has a multiprocessor, else the mean."""
+    lengths = tile.rounds.lengths
+    is_alone = tile.grid <= device.multi_processor_count
+    return max(lengths) if is_alone else sum(lengths) / len(lengths)
 
 
 def waiting_cycles(times: CoreAttentionTimes | WarpAttentionTimes, resident: int) -> float:

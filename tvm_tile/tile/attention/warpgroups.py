@@ -14,12 +14,14 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.tile.attention.chain import WIDEST, Chain
 from tvm_tile.tile.attention.rounds import Rounds, WalkingTile, balanced
+from tvm_tile.tile.attention.weighing import WeighingCounts
 from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.products.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS, MMA_SUMS
 
 _KEY_STEP = 16  # the depth of an instruction
 _MOST_KEYS = 192
@@ -73,7 +75,8 @@ def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile
         return ()
     if not _can_be_copied(chain) or len(chain.second.right.free) != 1:
         return ()
-    return ranked(_tiles(chain, device), count)
+    tiles = ranked(_tiles(chain, device), count)
+    return tuple(replace(tile, work=_work(chain, device, tile)) for tile in tiles)
 
 
 def _can_be_copied(chain: Chain) -> bool:
@@ -158,3 +161,52 @@ def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
     stream = chain.traffic / (device.read_bandwidth * times.memory_share)
     item = times.item_cycles / device.clock
     return times.start_cycles / device.clock + max(turns * item + steps * step, stream)
+
+
+def _work(chain: Chain, device: Device, tile: ChainTile) -> Work:
+    """What the busiest block does: a producer's copies, and consumers' products and weights.
+
+    An item's first scores are waited for, and weighed, with nothing beside them, and its last
+    weights are multiplied so; in between, products go on while scores are weighed.
+    """
+    lanes = MMA_SUMS.columns // MMA_SUMS.run
+    own = WeighingCounts(chain, tile, lanes, device.warp_size)
+    (rows, keys), (depth, columns, _) = own.sizes, own.row_bytes
+    items, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
+    lines = [-(-size // LINE) for size in (depth, columns)]
+    one = 2 * tile.rows * tile.keys  # operations of a step for each unit of depth, or column
+    score = Part(
+        repeats=items,
+        fills=(rows + keys) * depth,
+        moves=2 * lines[0],
+        flops=one * tile.depth,
+        loads=1,
+        steps=1,
+        arrivals=1,
+    )
+    weigh = Part(repeats=items, operations=own.operations, exchanges=own.exchanges)
+    walk = Part(
+        repeats=steps - items,
+        fills=keys * (depth + columns),
+        operations=own.operations + own.scaling,
+        moves=sum(lines),
+        flops=one * (tile.depth + tile.columns),
+        loads=1,
+        exchanges=own.exchanges,
+        steps=2,
+        arrivals=2,
+        ahead=tile.stages,
+    )
+    add = Part(
+        repeats=items, fills=keys * columns, moves=lines[1], flops=one * tile.columns, steps=1
+    )
+    return Work(
+        blocks=tile.grid,
+        resident=1,  # as many blocks as multiprocessors, which stay
+        warps=WARPGROUP // device.warp_size * tile.consumers,  # a producer is one thread
+        parts=(score, weigh, walk, add, own.leaving(items, MMA_SUMS.run), *own.beside(steps)),
+        read=chain.traffic - chain.written,
+        written=chain.written,
+        unit=Unit.GROUP,
+        dtype=chain.first.left.tensor.dtype,
+    )

@@ -1,6 +1,6 @@
 """Tiles of attention for the matrix instructions of a warp: NVIDIA's mma, AMD's MFMA and WMMA.
 
-As in ``attention.py``, a block holds some rows of queries and walks the keys. Each of its warps has
+As in ``cores.py``, a block holds some rows of queries and walks the keys. Each of its warps has
 some rows, all keys of a tile and all columns: a tile's weights go from the registers of the first
 product's sums to those of the second one's left operand, and what is known of a row is few lanes'.
 Queries, a tile of keys and one of values lie in shared memory; keys of the next tile are on their
@@ -17,11 +17,20 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import WarpAttentionTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.attention.chain import Chain
-from tvm_tile.tile.attention.key_walk import fill_cycles, waiting_cycles, walk_seconds
+from tvm_tile.tile.attention.key_walk import (
+    fill_cycles,
+    waiting_cycles,
+    walk_seconds,
+    walked_steps,
+)
 from tvm_tile.tile.attention.rounds import WalkingTile
+from tvm_tile.tile.attention.weighing import WAVEFRONT, WeighingCounts
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.products.mma import matrix_rate
+from tvm_tile.tile.residency import given_blocks
 from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import Unit as TimedUnit
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.slab import UNIT_BYTES, Chunk
 from tvm_tile.tile.units.unit import MmaUnit, Unit, WaveUnit, one_behind_the_other, units_of
@@ -83,7 +92,8 @@ def construct_warp_attention(
         return ()
     units = units_of(device, chain.first.left.tensor.dtype)
     shapes = itertools.product(units, _FRAGMENTS, _WARPS, _KEYS)
-    return ranked((_tile(chain, device, *shape) for shape in shapes), count)
+    tiles = ranked((_tile(chain, device, *shape) for shape in shapes), count)
+    return tuple(replace(tile, work=_work(chain, device, tile)) for tile in tiles)
 
 
 def _tile(
@@ -201,3 +211,62 @@ def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile, warps: i
 def _times(device: Device) -> WarpAttentionTimes:
     """The device's parameters for attention by warp instructions."""
     return needed(device.times.warp_attention, "matrix instructions of a warp")
+
+
+def _work(chain: Chain, device: Device, tile: WarpAttentionTile) -> Work:
+    """What a block does: its queries, then step by step of the keys both products, and its sums.
+
+    Keys are on their way while values are multiplied, values while scores are.
+    """
+    unit, warp = tile.unit, tile.unit.warp
+    layout, is_wave = unit.sum_layout(tile.columns), isinstance(unit, WaveUnit)
+    lanes = layout.columns // (layout.registers if is_wave else layout.run)
+    own = WeighingCounts(chain, tile, lanes, warp)
+    (rows, keys), (depth, columns, _) = own.sizes, own.row_bytes
+    steps = walked_steps(tile, device)
+    queries, *others = (_copy_moves(chunk, warp) for chunk in tile.chunks)
+    asked = Part(
+        fills=rows * depth, moves=queries, wavefronts=tile.chunks[0].size / WAVEFRONT, loads=1
+    )
+    # A warp loads all keys and values, and its queries, in each step.
+    along, deep = tile.depth // unit.depth, tile.keys // unit.depth
+    fragments = along * (tile.warp_rows + tile.keys) + deep * tile.columns
+    fragments = fragments // unit.rows * tile.warps
+    copied = sum(chunk.size for chunk in tile.chunks[1:])
+    loaded = fragments * unit.rows * unit.depth * unit.element
+    step = Part(
+        repeats=steps,
+        fills=keys * (depth + columns),
+        operations=own.operations + own.scaling,
+        moves=sum(others) + fragments * (unit.layout.units if isinstance(unit, WaveUnit) else 1),
+        wavefronts=(copied + loaded) / WAVEFRONT,
+        flops=2 * tile.rows * tile.keys * (tile.depth + tile.columns),
+        loads=2,
+        barriers=2,
+        exchanges=own.exchanges,
+        steps=(tile.depth + tile.keys) / _instruction_depth(unit),
+        ahead=2,
+    )
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=tile.warps,
+        parts=(asked, step, own.leaving(1, layout.run), *own.beside(steps)),
+        read=chain.traffic - chain.written,
+        written=chain.written,
+        unit=TimedUnit.WAVE if is_wave else TimedUnit.WARP,
+        dtype=chain.first.left.tensor.dtype,
+    )
+
+
+def _instruction_depth(unit: Unit) -> int:
+    """Depth of one instruction."""
+    return unit.layout.depth if isinstance(unit, WaveUnit) else unit.depth
+
+
+def _copy_moves(chunk: Chunk, warp: int) -> float:
+    """Instructions of all warps that bring a chunk to shared memory."""
+    copies = chunk.size / (chunk.width * _HALF)
+    # What comes through registers is stored from there, a unit at a time.
+    is_through = isinstance(chunk, Panel) or chunk.is_by_element
+    return (copies + (chunk.size / UNIT_BYTES if is_through else 0)) / warp
