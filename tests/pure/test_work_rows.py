@@ -117,7 +117,6 @@ def test_blocks_do_all_that_has_to_be_done(case: Case) -> None:
         last = [work, *work.then][-1]
         assert (work.blocks, work.warps) == (tile.grid, -(-tile.block_size // H200.warp_size))
         assert work.resident >= 1
-        # Sums of one row read a number beside each row, which is little.
         assert case.read <= work.read <= 1.01 * case.read + 64
         assert last.written == case.written
         assert total(work, "fills") >= 0.99 * case.read

@@ -17,7 +17,9 @@ from tvm_tile.tile.time import Part
 
 WORD = 4  # bytes of a bank of shared memory
 BANKS = 32  # words that shared memory moves at once
-IN_FLIGHT = 4  # iterations of a loop that compilers unroll, so that their loads go together
+# Iterations of a loop whose loads go together, as NVRTC 13 compiles TVM's loops for sm_90: of one
+# that has tests or whose length is not known, and loads of a word each of one without.
+FEW_IN_FLIGHT, MOST_IN_FLIGHT = 4, 16
 
 
 def box_of(axes: Iterable[Axis], count: int) -> dict[str, int]:
@@ -42,6 +44,19 @@ def asked_bytes(access: Access, box: Mapping[str, int]) -> int:
         if span < extent:
             break
     return math.prod(region) // run * in_sectors(run * size)
+
+
+def in_flight(pieces: int, vector: int, *, is_tested: bool) -> int:
+    """Iterations of a thread's loop over pieces whose loads are on their way together.
+
+    Args:
+        pieces: iterations; a loop of few is unrolled whole.
+        vector: words of each load.
+        is_tested: whether each iteration has a test for the end of what it goes along.
+    """
+    if pieces <= MOST_IN_FLIGHT // vector:
+        return pieces
+    return min(pieces, FEW_IN_FLIGHT if is_tested else max(FEW_IN_FLIGHT, MOST_IN_FLIGHT // vector))
 
 
 def in_sectors(size: int) -> int:

@@ -110,7 +110,8 @@ def ring_work(
 
     Consumers that take tiles in turns are as blocks that share a multiprocessor, each with its
     share of a block's turns, of its stages and of its producer. All stages are asked for at the
-    start: a block waits for the first chunk, and for those behind the ring's first round.
+    start: a block waits for the first chunk, and for those behind the ring's first round. Its warps
+    are those that multiply: beside them only one thread does anything.
 
     Args:
         tile: how a product is computed.
@@ -130,7 +131,7 @@ def ring_work(
     return Work(
         blocks=tile.grid * groups,
         resident=tile.blocks * groups,
-        warps=tile.block_size // device.warp_size // groups,
+        warps=_WARPS * tile.sharers,
         parts=(
             Part(loads=1, arrivals=1, barriers=1),
             ring,

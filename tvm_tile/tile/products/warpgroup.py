@@ -305,8 +305,10 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     return ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
 
 
-_OF_AN_INSTRUCTION = 3  # itself, and the place of each operand added to its descriptor
-_OF_A_GROUP = 3  # fence, commit and wait
+# Itself; for each operand two words of its descriptor, copied, added to, and moved to where the
+# instruction reads them.
+_OF_AN_INSTRUCTION = 13
+_OF_A_GROUP = 22  # fence, commit, wait, the stage's place, and which round of the ring it is
 _OF_A_STAGE = 2  # uses of its barriers: to wait, and to say what comes, or that it is empty
 _NEAR_TIE = 1.01
 

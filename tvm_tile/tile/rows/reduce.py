@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.asked import (
-    IN_FLIGHT,
     asked_bytes,
     box_of,
+    in_flight,
     loads_of,
     meeting,
     operations_of,
@@ -210,7 +210,9 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
     warps = -(-tile.block_size // device.warp_size)
     lap = tile.vector * tile.threads_per_output
     pieces = -(-operator.depth // tile.parts // lap)
-    ahead = pieces if tile.form == "window" else min(pieces, IN_FLIGHT)
+    is_tested = operator.depth % (tile.parts * lap) > 0
+    ahead = in_flight(pieces, tile.vector, is_tested=is_tested)
+    ahead = pieces if tile.form == "window" else ahead
     points = tile.vector * ahead
     own = box_of(operator.spatial_axes, tile.outputs_per_thread)
     own |= box_of(operator.reduce_axes, points)

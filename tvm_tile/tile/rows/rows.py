@@ -10,10 +10,10 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator, Tensor
 from tvm_tile.tile.asked import (
     BANKS,
-    IN_FLIGHT,
     WORD,
     asked_bytes,
     box_of,
+    in_flight,
     meeting,
     operations_of,
     present_blocks,
@@ -163,8 +163,9 @@ def _along(
     warps = -(-tile.block_size // device.warp_size)
     inner = [a for a in op.axes if (a.is_reduce if op.reduce_axes else a.name not in row_axes)]
     outer = [axis for axis in op.axes if axis not in inner]
-    pieces = -(-math.prod(axis.extent for axis in inner) // tile.threads_per_row)
-    ahead = min(pieces, IN_FLIGHT)
+    length = math.prod(axis.extent for axis in inner)
+    pieces = -(-length // tile.threads_per_row)
+    ahead = in_flight(pieces, 1, is_tested=length % tile.threads_per_row > 0)
     box = box_of(outer, tile.rows_per_block) | box_of(inner, ahead * tile.threads_per_row)
     names = {axis.name for axis in inner if axis.extent > 1}
     reads = [read for read in op.reads if not names or not read.axes.isdisjoint(names)]

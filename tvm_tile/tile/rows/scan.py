@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.rowwise import Combine, Scan
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.tile.asked import IN_FLIGHT, WORD, in_sectors, present_blocks
+from tvm_tile.tile.asked import FEW_IN_FLIGHT, MOST_IN_FLIGHT, WORD, in_sectors, present_blocks
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.rows.rows import RowTile
 from tvm_tile.tile.time import Part, Work
@@ -179,14 +179,20 @@ class _ScanBlocks:
         return self.warps * self.tile.turns * -(-self.tile.vector * size // VECTOR_BYTES)
 
     def load(self) -> Part:
-        """Load elements, and combine those of a vector."""
-        size = element_size(self.scan.source)
+        """Load elements, and combine those of a vector.
+
+        Where threads do not share rows, nothing is between chunks but tests of whether they end.
+        """
+        tile, size = self.tile, element_size(self.scan.source)
+        is_whole = self.scan.rows.length == tile.parts * tile.chunks * tile.chunk
+        together = max(1, MOST_IN_FLIGHT // tile.turns)
         return Part(
-            repeats=self.tile.chunks,
+            repeats=tile.chunks,
             fills=self.asked(size),
             operations=self.warps * self.elements * self.combining,
             moves=self.moves(size),
             loads=1,
+            ahead=min(tile.chunks, together) if tile.are_neighbours and is_whole else 1,
         )
 
     def shared(self, repeats: int, turns: int) -> Part:
@@ -229,7 +235,7 @@ class _ScanBlocks:
         """
         tile = self.tile
         laps = -(-tile.parts // tile.threads_per_row)
-        ahead = min(laps, IN_FLIGHT) if tile.are_neighbours else 1
+        ahead = min(laps, FEW_IN_FLIGHT) if tile.are_neighbours else 1
         rows = min(tile.rows, tile.rows_per_block)
         each = min(tile.parts, tile.threads_per_row)
         runs, run = (1, rows) if tile.are_neighbours else (rows, each)
