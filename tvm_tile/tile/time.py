@@ -245,6 +245,8 @@ class _Model:
         chip: the chip's numbers.
         unit: those of the matrix unit; None for CUDA cores.
         cached: share of the bytes read that lie in the second-level cache, shape (tiles,).
+        missed: share of what blocks ask for that does not: what one block has read is there for
+            the others.
     """
 
     work: Work
@@ -252,6 +254,7 @@ class _Model:
     chip: ChipTimes
     unit: UnitTimes | None
     cached: Quantity
+    missed: Quantity
 
     @classmethod
     def of(cls, work: Work, device: Device, scene: Scene) -> _Model:
@@ -259,20 +262,22 @@ class _Model:
         chip = needed(device.times.chip, "kernels")
         unit = None if work.unit is Unit.CORES else getattr(chip, f"{work.unit.value}_unit")
         room = device.l2_capacity / np.maximum(1.0, np.asarray(work.read + work.written))
-        return cls(work, device, chip, unit, scene.cached * np.minimum(1.0, room))
+        cached = scene.cached * np.minimum(1.0, room)
+        asked = work.blocks * sum(part.repeats * part.fills for part in work.parts)
+        missed = (1 - cached) * np.minimum(1.0, work.read / np.maximum(1.0, asked))
+        return cls(work, device, chip, unit, cached, missed)
 
     def block_cycles(self, resident: Quantity) -> Floats:
         """Cycles of blocks that share a multiprocessor, until all of them have ended."""
         chip = self.chip
-        alone = chip.block_cycles + (self.unit.block_cycles if self.unit else 0.0)
+        alone: Quantity = chip.block_cycles + (self.unit.block_cycles if self.unit else 0.0)
         asked: list[Quantity] = [0.0] * 5
-        given = chip.dispatch_cycles
         for part in self.work.parts:
             bounds = self._asked(part)
             waits = self._waited(part)
             alone = alone + part.repeats * _norm(chip.part_power, *bounds, waits)
             asked = [total + part.repeats * own for total, own in zip(asked, bounds, strict=True)]
-        power, shared = chip.block_power, _norm(chip.part_power, *asked) + given
+        power, shared = chip.block_power, _norm(chip.part_power, *asked) + chip.dispatch_cycles
         grown = alone**power + (resident**power - 1) * shared**power
         return np.asarray(grown ** (1 / power))
 
@@ -303,7 +308,7 @@ class _Model:
     def _waited(self, part: Part) -> Quantity:
         """Cycles that a block waits in a part, however little others do."""
         chip, unit, warps = self.chip, self.unit, self.work.warps
-        load = chip.memory_cycles * (1 - self.cached) + chip.cache_cycles * self.cached
+        load = chip.memory_cycles * self.missed + chip.cache_cycles * (1 - self.missed)
         fetched = part.loads * load + (part.arrivals * unit.arrival_cycles if unit else 0.0)
         barrier = chip.barrier_cycles + warps * chip.barrier_warp_cycles
         own = self._slots(part) / warps * chip.slot_cycles

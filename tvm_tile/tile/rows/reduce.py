@@ -205,7 +205,8 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
     """What a reduction does: its threads go along their sums, meet, and store.
 
     The loads of a window are all on their way at once, as are those of a few iterations of a loop
-    along a row or a column.
+    along a row or a column. Where what a window reads may be padding, a branch is around each load,
+    and the next one waits for it.
     """
     warps = -(-tile.block_size // device.warp_size)
     lap = tile.vector * tile.threads_per_output
@@ -221,6 +222,7 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
     summed = {axis.name for axis in operator.reduce_axes if axis.extent > 1}
     # What does not change along a sum is loaded once, ahead of it.
     reads = [r for r in operator.reads if not summed or not r.axes.isdisjoint(summed)]
+    is_padded = tile.form == "window" and any(read.is_computed for read in reads)
     along = Part(
         repeats=pieces / ahead,
         fills=sum(asked_bytes(read, block) for read in reads),
@@ -230,7 +232,7 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
         * points
         * operations_of(operator, device),
         moves=warps * tile.laps * sum(loads_of(read, own, tile.vector) for read in reads),
-        loads=1,
+        loads=tile.laps * tile.outputs_per_thread * points if is_padded else 1,
     )
     stored = asked_bytes(operator.write, block)
     end = Part(stores=stored, moves=warps * tile.laps * tile.outputs_per_thread)
