@@ -112,14 +112,14 @@ class TestPrologue:
         same = next(
             t
             for t in tiles
-            if replace(t, seconds=0, shared_bytes=0, registers=0)
-            == replace(without, seconds=0, shared_bytes=0, registers=0)
+            if replace(t, seconds=0, shared_bytes=0, registers=0, work=None)
+            == replace(without, seconds=0, shared_bytes=0, registers=0, work=None)
         )
         assert same.shared_bytes == without.shared_bytes + made.shared_bytes
         assert without.seconds < same.seconds < without.seconds + 2e-6
 
     def test_nothing_where_it_has_no_room(self) -> None:
         bare = find_matvec(product("w"), H200)
-        large = Prologue(1, 0, 1, 1 << 20)
+        large = Prologue(1, 0, 1, 1 << 20, 1 << 19, 1 << 19, 1 << 20)
         assert bare is not None
         assert construct_matvec(product("w"), replace(bare, prologue=large), H200) == ()

@@ -18,7 +18,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import is_in_order
 from tvm_tile.graph.extract import blocks_in, extract_operator
-from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator, TileGraph
 from tvm_tile.schedule.gates.cell import Cell, read_cell
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.found import is_sum_of_products
@@ -90,7 +90,7 @@ def find_gates(task: Task) -> GatesMatch | None:
     cell = read_cell(spatial, places, params, shape)
     if cell is None or {own.product for own in cell.sums} != set(places.values()):
         return None
-    found = GatesMatch(_gates(known, cell, shape, task.graph.traffic), known, cell, params)
+    found = GatesMatch(_gates(known, cell, shape, task.graph), known, cell, params)
     written = {name for name, _ in cell.outputs}
     read = {own.short for own in known} | found.weights | {load.source for load in cell.loads}
     return None if written & read else found
@@ -144,7 +144,9 @@ def _shape(spatial: Sequence[SBlock], params: Sequence[Any]) -> tuple[int, int] 
     return rows, units
 
 
-def _gates(products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traffic: int) -> Gates:
+def _gates(
+    products: Sequence[Factors], cell: Cell, shape: tuple[int, int], graph: TileGraph
+) -> Gates:
     """The products of a cell, its sizes and its work, as tiles are chosen for them."""
     counts = [sum(own.product == number for own in cell.sums) for number in range(len(products))]
     sizes = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -155,4 +157,5 @@ def _gates(products: Sequence[Factors], cell: Cell, shape: tuple[int, int], traf
     rows, units = shape
     work = sum(operations(value) for _, value in cell.steps)
     weights = Gates(parts, units, rows, work, 0).weights
-    return Gates(parts, units, rows, work, max(0, traffic - weights))
+    others = max(graph.written, graph.traffic - weights)
+    return Gates(parts, units, rows, work, others, graph.written)

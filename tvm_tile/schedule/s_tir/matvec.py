@@ -66,10 +66,9 @@ from tvm_tile.schedule.s_tir.steps import (
     unroll_part,
 )
 from tvm_tile.tile.few_rows.few_vectors import Matvec, vector_along
-from tvm_tile.tile.few_rows.matvec import MatvecTile, construct_matvec
+from tvm_tile.tile.few_rows.matvec import SUMS_IN_FLIGHT, MatvecTile, construct_matvec
 from tvm_tile.tile.rules import MATVEC
 
-_SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
 _GATHER_LOOPS = 3  # around that: of blocks, of results, of threads
 
 
@@ -79,10 +78,9 @@ def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     if form is None:
         return ()
     draft = _Draft(form, task.device)
-    tiles = construct_matvec(form.operator, form.product, task.device)
-    if not form.ignores_zeros:
-        tiles = tuple(tile for tile in tiles if not tile.overhangs)
-    return choices_of(MATVEC, tiles[:count], draft.write)
+    sizes = form.operator, form.product, task.device, count
+    tiles = construct_matvec(*sizes, may_overhang=form.ignores_zeros)
+    return choices_of(MATVEC, tiles, draft.write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class _Draft:
         after = keep_sum(sch, main, self.form.outputs)
         sch.reverse_compute_at(after, gather, preserve_unit_loops=True)
         sch.decompose_reduction(main, group)
-        unroll_part(sch, group, _SUMS_IN_FLIGHT)
+        unroll_part(sch, group, SUMS_IN_FLIGHT)
 
         store = sch.cache_write(part, 0, "local")
         group, *own = list(sch.get_loops(part))[1:]

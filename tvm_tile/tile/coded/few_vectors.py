@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.device.times import needed
-from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.cost import SCHEDULERS, SECTOR
 from tvm_tile.tile.products.mma import matrix_rate, mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Unit, Work
 
 ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
 LANES = 4  # of it that share a row
@@ -35,6 +36,10 @@ _SUM_BYTES, _ELEMENT = 4, 2
 _MOST_WARPS = 16
 _DECODED = 8  # registers of a decoded word of two rows
 _MOST_REGISTERS = 255
+_CHAINS = 2  # of instructions that wait for one another
+_QUAD = 4  # sums that a thread stores at once
+WAVEFRONT = 128  # bytes that shared memory, or the first-level cache, gives in a cycle
+_LOAD = 16  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +114,25 @@ class CodedTile(Tile):
         return f"{rows}, {self.stacked * ROWS} rows a warp, loads of {self.run} bytes of each"
 
 
-def construct_coded(product: CodedProduct, device: Device) -> tuple[CodedTile, ...]:
+def construct_coded(
+    product: CodedProduct, device: Device, count: int | None = None
+) -> tuple[CodedTile, ...]:
     """Tiles, best first; none where codes do not fall into whole steps of one scale each.
 
     None, either, on a device without matrix instructions of a warp.
+
+    Args:
+        product: the product.
+        device: the device that it is made for.
+        count: the most tiles that are wanted; ``None``: all.
 
     Raises:
         DeviceRecordError: the device has these instructions, and no times of such products.
     """
     if not mma_dtypes(device):
         return ()
-    return ranked(_predicted(tile, product, device) for tile in _tiles(product))
+    best = ranked((_predicted(tile, product, device) for tile in _tiles(product)), count)
+    return tuple(replace(tile, work=_work(tile, product, device)) for tile in best)
 
 
 def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
@@ -213,3 +226,64 @@ def _step_slots(tile: CodedTile, product: CodedProduct) -> float:
         1 + tile.stacked / 4
     )
     return decoded + 2 * _sums(tile, product)
+
+
+def _work(tile: CodedTile, product: CodedProduct, device: Device) -> Work:
+    """What the kernel of a tile does."""
+    written = product.vectors * product.rows // product.halves * _ELEMENT
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=tile.block_size // _WARP,
+        parts=(_step_part(tile, product), _closing_part(tile, product, written)),
+        read=product.code_bytes + product.beside + product.vectors * product.depth * _ELEMENT,
+        written=written,
+        unit=Unit.WARP,
+        dtype="float16",  # bfloat16's rate is no other
+    )
+
+
+def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
+    """A step of a block's warps, all of which ask for the next step's codes once they are done.
+
+    A row's codes of a step are whole sectors, or asked for by sectors. Its scales come by sectors,
+    too, but stay in the first-level cache, as do the vectors for the warps of other rows.
+    """
+    warps, codes = tile.block_size // _WARP, _lane_codes(tile, product)
+    repeats, rows = -(-product.depth // tile.step // tile.parts), 2 * tile.stacked  # of a lane
+    once = product.beside / tile.grid + product.vectors * product.depth * _ELEMENT
+    multiplied = tile.step // INNER  # instructions along the depth
+    products = multiplied * tile.stacked * product.columns
+    held = _sums(tile, product) // 3
+    decoded = rows * codes // 2 * product.instructions
+    paired, scaled = product.columns * codes // 2, 2 * held + rows
+    short = product.columns * -(-codes * _ELEMENT // _LOAD)  # loads of the vectors
+    reached = LANES * _LOAD * min(product.vectors, COLUMNS)  # bytes of each
+    return Part(
+        repeats=repeats,
+        fills=warps * tile.stacked * ROWS * max(SECTOR, LANES * tile.run) + once / repeats,
+        operations=warps * (decoded + paired + products + scaled),
+        moves=warps * (2 * rows + short),
+        wavefronts=warps * short * max(1, reached / WAVEFRONT),
+        flops=warps * 2 * products * ROWS * COLUMNS * INNER,
+        loads=1,
+        steps=multiplied / _CHAINS,
+    )
+
+
+def _closing_part(tile: CodedTile, product: CodedProduct, written: int) -> Part:
+    """Sums meet in shared memory; each thread adds up all parts of some, four at a time."""
+    warps, held = tile.block_size // _WARP, _sums(tile, product) // 3
+    quads = product.vectors * tile.block_rows // product.halves // _QUAD
+    turns = -(-quads // tile.block_size)
+    stored = turns * -(-min(quads, tile.block_size) // _WARP)  # stores of warps
+    summed = stored * tile.parts * product.halves
+    # The four lanes of a row have vectors whose sums lie in the same banks.
+    return Part(
+        stores=written / tile.grid,
+        operations=_QUAD * summed,
+        moves=warps * held + summed + stored,
+        wavefronts=LANES * warps * held + summed * _QUAD,
+        barriers=1,
+        exchanges=1 + turns,
+    )

@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import CodedWarpgroupTimes
 from tvm_tile.device.times import needed
-from tvm_tile.tile.coded.few_vectors import CodedProduct
+from tvm_tile.tile.coded.few_vectors import WAVEFRONT, CodedProduct
 from tvm_tile.tile.products.ring import SPLITS, fitted, ring_seconds, step_seconds
 from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warpgroup import matrix_rate, warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import LINE, ROWS, RingTile
 from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import Part, Unit, Work
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
 
 STEP = 32  # elements of the sum that are decoded together: two instructions deep
@@ -43,6 +44,12 @@ _ELEMENT = 2  # bytes
 _FRAGMENTS = 16  # registers of two steps' decoded weights
 _OTHER_REGISTERS = 45  # of a consumer thread, besides sums, codes and decoded weights
 _PAIRS = 8  # of codes that a thread decodes in a step, in each of its two rows
+_WARPS = 4  # of a warpgroup
+_WARP = 32
+_MEETING_ROWS = 8  # of the matrix, whose codes a warp loads at once
+# Instructions of a warp, besides loads and decoding, in a step: the two products, their fence,
+# their group and the wait for it; in a chunk: the wait for its stage, and the turn to the next.
+_STEP_SLOTS, _CHUNK_SLOTS = 5, 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +118,11 @@ class CodedWarpgroupTile(RingTile):
 
 
 def construct_coded_warpgroup(
-    product: CodedProduct, shared_words: int, device: Device, work: StoreWork = BARE
+    product: CodedProduct,
+    shared_words: int,
+    device: Device,
+    work: StoreWork = BARE,
+    count: int | None = None,
 ) -> tuple[CodedWarpgroupTile, ...]:
     """Tiles, best first; none where boxes of codes are cut by steps, or of few vectors.
 
@@ -120,16 +131,19 @@ def construct_coded_warpgroup(
         shared_words: words of a row's shared numbers: its scale, perhaps its zero point.
         device: the device; there are no tiles if it has no warpgroup instructions.
         work: work on the sums before they are stored.
+        count: the most tiles that are wanted; ``None``: all.
 
     Raises:
         DeviceRecordError: the device has these instructions, and no times of such products.
     """
     if "float16" not in warpgroup_dtypes(device) or product.vectors < _FEWEST_VECTORS:
         return ()
-    return ranked(
+    tiles = (
         tile and replace(tile, seconds=_seconds(product, device, tile, work))
         for tile in _tiles(product, shared_words, device)
     )
+    best = ranked(tiles, count)
+    return tuple(replace(tile, work=_work(product, tile, work)) for tile in best)
 
 
 def _tiles(
@@ -186,6 +200,75 @@ def _seconds(
     vectors = product.vectors * (product.depth + product.rows) * _ELEMENT
     traffic = product.code_bytes + product.beside + vectors
     return ring_seconds(tile, device, step, work, traffic)
+
+
+def _work(product: CodedProduct, tile: CodedWarpgroupTile, work: StoreWork) -> Work:
+    """What the kernel of a tile does, ``work`` on its sums included."""
+    turns = -(-tile.tiles * tile.splits // tile.grid)
+    written = product.vectors * product.rows // product.halves * _ELEMENT
+    read = product.code_bytes + product.beside + product.vectors * product.depth * _ELEMENT
+    return Work(
+        blocks=tile.grid,
+        resident=tile.blocks,
+        warps=tile.block_size // _WARP,
+        parts=(
+            Part(loads=1, arrivals=1),  # the ring is empty at first
+            _chunk_part(product, tile, turns),
+            _store_part(tile, work, turns, written / tile.tiles / tile.splits),
+        ),
+        read=read + work.read_bytes,
+        written=written,
+        unit=Unit.GROUP,
+        dtype="float16",  # bfloat16's rate is no other
+    )
+
+
+def _chunk_part(product: CodedProduct, tile: CodedWarpgroupTile, turns: int) -> Part:
+    """A chunk of a block's tiles: what its producer brings, and its consumers' steps.
+
+    Boxes that reach behind the last row or vector bring less. The rows whose codes a warp loads at
+    once lie some to a line of banks, so that of more they meet in the same ones.
+    """
+    steps, units, warps = tile.depth // STEP, tile.units, tile.consumers * _WARPS
+    rows, columns = product.rows / tile.counts[0], product.vectors / tile.counts[1]
+    row_bytes = tile.row_bytes + product.beside / product.rows * tile.depth / product.depth
+    codes = 2 * steps * -(-product.bits // 4)  # loads of two rows
+    shared = 2 * units * tile.shared_words
+    meeting = max(1, _MEETING_ROWS * min(tile.row_bytes, WAVEFRONT) // WAVEFRONT)
+    brought = units * tile.block_rows * tile.shared_words / _WARP  # loads, and stores, of warps
+    decoding = steps * (_PAIRS * product.instructions + _STEP_SLOTS)
+    return Part(
+        repeats=turns * tile.chunks_each,
+        fills=rows * row_bytes + columns * tile.depth * _ELEMENT,
+        operations=warps * decoding + (warps + _WARPS) * _CHUNK_SLOTS,
+        moves=warps * (codes + shared) + 2 * brought + 1 + tile.lines,
+        wavefronts=warps * (codes * meeting + shared) + brought,
+        flops=2 * tile.block_rows * tile.width * tile.depth,
+        loads=1,
+        steps=steps,
+        arrivals=1,
+        ahead=tile.stages,
+    )
+
+
+def _store_part(tile: CodedWarpgroupTile, work: StoreWork, turns: int, written: float) -> Part:
+    """The end of a tile: sums go through shared memory, so that four neighbours are stored at once.
+
+    The blocks that share a sum wait for one another, and each adds up all parts of its rows.
+    """
+    warps, sums = tile.consumers * _WARPS, tile.width // 2  # of a thread
+    quads, own = sums / QUAD, sums / tile.splits
+    is_split = tile.splits > 1
+    return Part(
+        repeats=turns,
+        stores=written,
+        operations=warps * (own * (work.operations + 1) + is_split * sums),
+        moves=warps * (sums + quads + quads / tile.splits),
+        wavefronts=warps * 2 * sums,
+        loads=1 if work.read_bytes else 0,
+        barriers=2 * is_split,
+        exchanges=1 if is_split else tile.width // tile.together,
+    )
 
 
 def coded_warpgroup_times(device: Device) -> CodedWarpgroupTimes:

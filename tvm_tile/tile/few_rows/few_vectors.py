@@ -11,11 +11,18 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.register_use import register_use
+from tvm_tile.tile.time import Part
 
 MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
 _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
 _SHORTEST_SUM = 32  # points; below that, lanes have nothing to share
 _BYTES_AT_ONCE = 4  # elements of one byte in a vector
+# Words of a thread's loads that nvcc has on their way at once, and turns of a short loop whose
+# loads it does together, as machine code for sm_90a shows.
+_FLYING_WORDS, _UNROLLED = 16, 4
+WAVEFRONT = 128  # bytes that shared memory, or the first-level cache, gives in a cycle
+TREE_MOVES = 4  # stores and loads of shared memory by which warps add up a sum, and all get it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +34,18 @@ class Prologue:
         sums: sums that all threads of a block add up together, one after the other.
         operations: operations on single elements, in all stages.
         shared_bytes: bytes of the short operand in shared memory.
+        elements: elements of the short operand.
+        loads: elements that are loaded from memory, in all stages.
+        read_bytes: bytes of all tensors that are read from memory.
     """
 
     stages: int
     sums: int
     operations: int
     shared_bytes: int
+    elements: int
+    loads: int
+    read_bytes: int
 
     @classmethod
     def of(cls, stages: Sequence[Operator]) -> Prologue | None:
@@ -45,7 +58,14 @@ class Prologue:
             return None
         operations = sum(op.points * (op.flops + len(op.reads)) for op in stages)
         results = sum(math.prod(tensor.shape) for tensor in sums)
-        return cls(len(stages), results, operations, stages[-1].write.tensor.size)
+        operand, made = stages[-1].write.tensor, {op.write.tensor for op in stages}
+        outside = [(op, r) for op in stages for r in op.reads if r.tensor not in made]
+        sizes = {read.tensor: _bytes(read, op) for op, read in outside}
+        return cls(
+            *(len(stages), results, operations, operand.size, math.prod(operand.shape)),
+            loads=sum(op.points for op, _ in outside),
+            read_bytes=sum(sizes.values()),
+        )
 
     def cycles(self, threads: int, device: Device) -> float:
         """Cycles of a block of ``threads`` from its start to when these can read the operand."""
@@ -55,6 +75,31 @@ class Prologue:
         own = self.operations * arithmetic_slots(device) / (SCHEDULERS * device.warp_size)
         waits = rows.round_trip_cycles + (self.stages - 1) * times.barrier_cycles
         return waits + self.sums * tree + max(own, own * SCHEDULERS / warps)
+
+    def part(self, threads: int, device: Device) -> Part:
+        """What a block of ``threads`` threads does until these can read the operand.
+
+        Sums follow one another: partial sums meet in a tree of shuffles, through shared memory in
+        another one, and its result goes to all threads through shared memory, too. The first stage
+        brings the rows, the last one what it alone reads; stages between find the rows in the
+        first-level cache.
+        """
+        warp = device.warp_size
+        warps = -(-threads // warp)
+        turns = -(-self.elements // threads)
+        rows = self.sums // max(1, self.stages - 1)
+        trips = max(rows, -(-turns // _UNROLLED))
+        tree = 2 * math.log2(threads)  # shuffles and additions
+        stored = self.elements / warp
+        return Part(
+            fills=self.read_bytes,
+            operations=self.operations * arithmetic_slots(device) / warp + self.sums * warps * tree,
+            moves=self.loads / warp + stored + self.sums * warps * TREE_MOVES,
+            wavefronts=stored + self.sums * warps * TREE_MOVES,
+            loads=trips + (self.stages > 1) * -(-turns // _UNROLLED),
+            barriers=2 * self.sums + 1,
+            exchanges=max(0, self.stages - 2) * trips + self.sums * (math.log2(threads) + 2),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +158,23 @@ def find_matvec(operator: Operator, device: Device) -> Matvec | None:
         return None
     arithmetic = operator.total_flops / device.flops("float32")
     return found if arithmetic <= _bytes(streamed, operator) / device.read_bandwidth else None
+
+
+def load_trips(words: int, steps: int, device: Device) -> float:
+    """Trips to memory, one behind the other, for a step of a loop.
+
+    A compiler that saves registers waits for some of a step's loads before it asks for more, and
+    asks for those of several short steps at once.
+
+    Args:
+        words: registers of a thread that the step's loads fill.
+        steps: steps of the loop.
+        device: the device that is compiled for.
+    """
+    if register_use(device).is_eager:
+        return 1
+    together = min(steps, _UNROLLED, max(1, _FLYING_WORDS // max(1, words)))
+    return -(-words // _FLYING_WORDS) / together
 
 
 def _is_plain(read: Access, operator: Operator) -> bool:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.few_rows.few_vectors import WAVEFRONT, load_trips
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Work
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers
@@ -24,6 +26,9 @@ _MOST_WARPS = 16
 _MOST_PRODUCTS = 8
 _REGISTERS_BESIDES = 28  # addresses, loop state, what the last part reads beforehand
 _REGISTER_LIMIT = 128
+_WORD = 4  # bytes
+# Instructions by which a lane hands over a sum and adds up another: with two choices, or without.
+_HALVING, _EXCHANGING = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class Gates:
         vectors: rows of every output, and of the products' short operands.
         operations: operations of arithmetic on a unit's sums, for one vector.
         others: bytes read and written besides the weights.
+        written: those of them that are written.
     """
 
     products: tuple[GateProduct, ...]
@@ -63,6 +69,7 @@ class Gates:
     vectors: int
     operations: int
     others: int
+    written: int = 0
 
     @property
     def weights(self) -> int:
@@ -134,7 +141,8 @@ def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile
         key = tile.grid, tile.block_size
         if key not in best or tile.seconds < best[key].seconds:
             best[key] = tile
-    return ranked(best.values(), count)
+    found = ranked(best.values(), count)
+    return tuple(replace(tile, work=_work(gates, tile, device)) for tile in found)
 
 
 def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
@@ -251,3 +259,97 @@ def _wave(
     )
     power = times.overlap_power
     return math.fsum(bound**power for bound in bounds) ** (1 / power)
+
+
+def _work(gates: Gates, tile: GatesTile, device: Device) -> Work:
+    """What the kernel of a tile does: sums of all products, each by warps of its own, and the rest.
+
+    The products' loops run side by side: what is asked for adds up, and the longest is waited for.
+    """
+    pairs = tuple(zip(tile.products, gates.products, strict=True))
+    steps = [_steps_part(gates, own, product, device) for own, product in pairs]
+    trees = [_tree_part(gates, own) for own, _ in pairs]
+    short = sum(gates.vectors * product.depth * product.element for product in gates.products)
+    # Products may share a short operand, which then is asked for once.
+    short = min(short, gates.others - gates.written)
+    filled = (gates.weights + gates.others - gates.written - short) / tile.grid + short
+    adding = _side_by_side(steps)
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=tile.block_size // device.warp_size,
+        parts=(
+            replace(adding, fills=filled / adding.repeats),
+            _side_by_side(trees),
+            _closing_part(gates, tile, device),
+        ),
+        read=gates.weights + gates.others - gates.written,
+        written=gates.written,
+    )
+
+
+def _side_by_side(parts: Sequence[Part]) -> Part:
+    """Loops of different warps as one, of as many turns as the longest has."""
+    longest = max(parts, key=lambda part: part.repeats * (part.loads + part.exchanges))
+
+    def total(name: str) -> float:
+        return sum(part.repeats * getattr(part, name) for part in parts) / longest.repeats
+
+    return replace(
+        longest,
+        operations=total("operations"),
+        moves=total("moves"),
+        wavefronts=total("wavefronts"),
+    )
+
+
+def _steps_part(gates: Gates, tile: ProductTile, product: GateProduct, device: Device) -> Part:
+    """The steps of a product's warps along the depth; what they fill is not told here."""
+    points = tile.rows * tile.loads * product.vector
+    short = tile.loads * gates.vectors  # loads
+    widened = points + short * product.vector if product.element < _WORD else 0
+    size = product.vector * product.element
+    words = (tile.rows * tile.loads + 1) * max(1, size // _WORD)
+    reached = max(1, tile.lanes * size / WAVEFRONT)
+    return Part(
+        repeats=tile.turns * tile.steps,
+        operations=tile.warps * (points * gates.vectors * arithmetic_slots(device) + widened),
+        moves=tile.warps * (tile.rows * tile.loads + short),
+        wavefronts=tile.warps * short * reached,
+        loads=load_trips(words, tile.steps, device),
+    )
+
+
+def _tree_part(gates: Gates, tile: ProductTile) -> Part:
+    """The tree of shuffles that ends each turn of a product's warps.
+
+    At each level a lane keeps half of its sums and hands the others over; the last sum of an odd
+    number is exchanged by both lanes.
+    """
+    held, levels, operations = tile.rows * gates.vectors, tile.lanes.bit_length() - 1, 0
+    for _ in range(levels):
+        is_halved = held % 2 == 0
+        held //= 1 + is_halved
+        operations += held * (_HALVING if is_halved else _EXCHANGING)
+    return Part(
+        repeats=tile.turns,
+        operations=tile.warps * operations,
+        moves=tile.warps * held,
+        wavefronts=tile.warps * held,
+        exchanges=levels,
+    )
+
+
+def _closing_part(gates: Gates, tile: GatesTile, device: Device) -> Part:
+    """The arithmetic on the sums of a unit, by a thread for each unit and vector, and the store."""
+    outputs, warp = tile.units * gates.vectors, device.warp_size
+    active, sums = -(-outputs // warp), sum(product.gates for product in gates.products)
+    own = gates.others / (gates.units * gates.vectors) / _WORD  # loads and stores of a thread
+    return Part(
+        stores=gates.written / tile.grid,
+        operations=active * gates.operations,
+        moves=active * (sums + own),
+        wavefronts=active * sums,
+        barriers=1,
+        exchanges=1,
+    )

@@ -15,15 +15,26 @@ from dataclasses import dataclass, field, replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
-from tvm_tile.tile.few_rows.few_vectors import Matvec, extent_of, vector_along
+from tvm_tile.tile.few_rows.few_vectors import (
+    TREE_MOVES,
+    WAVEFRONT,
+    Matvec,
+    extent_of,
+    load_trips,
+    vector_along,
+)
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import Part, Work
 
+SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
+_WORD = 4  # bytes
+_WIDEST = 4  # words of a store
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
 
 
@@ -79,15 +90,32 @@ class MatvecTile(Tile):
         return f"{self.lanes} lanes of columns, {self.groups} parts of the sum, {rows}"
 
 
-def construct_matvec(operator: Operator, product: Matvec, device: Device) -> tuple[MatvecTile, ...]:
-    """Tiles for ``product``, best first; none where neither its sum nor its rows are contiguous."""
+def construct_matvec(
+    operator: Operator,
+    product: Matvec,
+    device: Device,
+    count: int | None = None,
+    *,
+    may_overhang: bool = True,
+) -> tuple[MatvecTile, ...]:
+    """Tiles for ``product``, best first; none where neither its sum nor its rows are contiguous.
+
+    Args:
+        operator: the product as an operator.
+        product: the parts of its axes.
+        device: the device that it is made for.
+        count: the most tiles that are wanted; ``None``: all.
+        may_overhang: whether steps may go on behind the end of the sum.
+    """
     strides = product.streamed.strides
     if strides[operator.axes[product.summed].name] == 1:
         tiles = list(_row_tiles(operator, product, device))
     else:
         places = [p for p in product.rows if strides[operator.axes[p].name] == 1]
         tiles = [t for place in places for t in _column_tiles(operator, product, place, device)]
-    return ranked(_predict(tile, operator, product, device) for tile in tiles)
+    fitting = (tile for tile in tiles if may_overhang or not tile.overhangs)
+    best = ranked((_predict(tile, operator, product, device) for tile in fitting), count)
+    return tuple(replace(tile, work=_work(tile, operator, product, device)) for tile in best)
 
 
 def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
@@ -158,14 +186,18 @@ class _Step:
     Attributes:
         streamed: bytes of the long operand.
         read: bytes of both.
-        instructions: instructions that are issued.
+        operations: arithmetic that is issued.
+        short_loads: loads of the short operand.
+        short_bytes: bytes of each of these.
         waits: round trips to memory, one behind the other.
         registers: registers of the whole thread.
     """
 
     streamed: int
     read: int
-    instructions: float
+    operations: float
+    short_loads: float
+    short_bytes: int
     waits: int
     registers: int
 
@@ -188,11 +220,9 @@ class _Step:
         return cls(
             streamed=points * size,
             read=points * size + places * other,
-            instructions=points * vectors * arithmetic
-            + widened
-            + filled
-            + tile.loads
-            + places / width,
+            operations=points * vectors * arithmetic + widened + filled,
+            short_loads=places / width,
+            short_bytes=width * other,
             waits=-(-tile.loads // flying),
             registers=use.beside_loads + vectors * tile.run * tile.parts + held // 4,
         )
@@ -215,6 +245,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
     run = tile.lanes * tile.vector * product.streamed.tensor.element_size
     run *= tile.unroll if tile.form == "row" else 1
     sectors = 1 + times.run_sectors * SECTOR / run
+    issued = step.operations + tile.loads + step.short_loads
     cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
     closing_cycles = times.block_cycles + _closing_cycles(tile, operator, product, device)
     load = times.load_cycles / device.clock
@@ -231,7 +262,7 @@ def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Devi
         bounds = (
             blocks * tile.steps * tile.block_size * step.streamed * sectors / device.read_bandwidth,
             own * tile.block_size * step.read / cache_bandwidth,
-            own * warps * (step.instructions + times.loop_slots) / (SCHEDULERS * device.clock),
+            own * warps * (issued + times.loop_slots) / (SCHEDULERS * device.clock),
             waiting,
         )
         power = times.overlap_power
@@ -252,3 +283,113 @@ def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, devic
         return times.barrier_cycles + added * times.add_cycles
     shuffles = math.log2(min(tile.lanes, device.warp_size)) * (times.shuffle_cycles + sums)
     return shuffles + (2 * sums * times.barrier_cycles if tile.lanes > device.warp_size else 0)
+
+
+def _work(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> Work:
+    """What the kernel of a tile does."""
+    made, written = product.prologue, operator.write.tensor.size
+    read = operator.traffic - written
+    if made:
+        read += made.read_bytes - product.reused.tensor.size
+    closing = _row_closing if tile.form == "row" else _column_closing
+    parts = (_step_part(tile, operator, product, device), closing(tile, operator, product, device))
+    return Work(
+        blocks=tile.grid,
+        resident=given_blocks(device, tile),
+        warps=-(-tile.block_size // device.warp_size),
+        parts=(made.part(tile.block_size, device), *parts) if made else parts,
+        read=read,
+        written=written / tile.parts,  # products side by side end in one output
+    )
+
+
+def _step_part(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> Part:
+    """The steps of a block along the sum.
+
+    A block asks once for the vectors: its warps read them again in the first-level cache, or in
+    shared memory, at the same cost, and waiting for them counts as an exchange.
+    """
+    step, warp = _Step.of(tile, operator, product, device), device.warp_size
+    warps, depth = -(-tile.block_size // warp), operator.axes[product.summed].extent
+    size, other = product.streamed.tensor.element_size, product.reused.tensor.element_size
+    vectors = extent_of(operator, product.vectors)
+    rows = extent_of(operator, product.rows + product.batch)
+    if tile.form == "row":
+        run, pitch, places = depth, depth, min(tile.lanes, warp)
+        heads = max(1.0, tile.groups * tile.run / extent_of(operator, product.rows))
+    else:
+        run, pitch = tile.lanes * tile.vector, operator.axes[tile.axis].extent
+        places, heads = max(1, warp // tile.lanes), 1.0
+    waste = _sectors(run * size, pitch * size) / (run * size)
+    streamed = rows * depth * tile.parts * size * waste / tile.grid
+    reused = 0 if product.prologue else vectors * depth * other * heads
+    loads = tile.loads + step.short_loads
+    reached = places * step.short_bytes  # by a warp's load of the vectors
+    # Between loads of the long operand, a thread waits for some of the vectors alone.
+    trips, long = (
+        load_trips(math.ceil(max(count, size / _WORD)), tile.steps, device)
+        for count, size in ((loads, step.read), (tile.loads, step.streamed))
+    )
+    long = min(trips, max(long, tile.unroll))
+    return Part(
+        repeats=tile.steps,
+        fills=(streamed + reused) / tile.steps,
+        operations=warps * step.operations,
+        moves=warps * loads,
+        wavefronts=warps * step.short_loads * max(1, reached / WAVEFRONT),
+        loads=long,
+        exchanges=trips - long,
+    )
+
+
+def _sectors(run: int, pitch: int) -> int:
+    """Bytes of the sectors that a run of bytes lies in, on the average of runs a pitch apart."""
+    return run + SECTOR - math.gcd(run, pitch, SECTOR)
+
+
+def _stored(outputs: int, operator: Operator, product: Matvec) -> int:
+    """Bytes of the sectors of a block's neighbouring outputs, for all vectors."""
+    size = outputs * operator.write.tensor.element_size
+    return extent_of(operator, product.vectors) * _sectors(size, size)
+
+
+def _row_closing(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> Part:
+    """The trees of shuffles in which lanes add up their sums, and the store.
+
+    Where a row has lanes in several warps, these add up one sum behind the other.
+    """
+    warps, levels = -(-tile.block_size // device.warp_size), math.log2(tile.lanes)
+    sums = extent_of(operator, product.vectors) * tile.run * tile.parts
+    crossing = sums if tile.lanes > device.warp_size else 0
+    moves = warps * TREE_MOVES * crossing
+    return Part(
+        stores=_stored(tile.groups * tile.run, operator, product),
+        operations=warps * sums * (2 * levels + 1),  # shuffles, additions, and the way back
+        moves=moves + warps * sums / tile.parts,
+        wavefronts=moves,
+        barriers=2 * crossing,
+        exchanges=crossing * (levels + 2) if crossing else levels + 1,
+    )
+
+
+def _column_closing(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> Part:
+    """Groups lay down their sums in shared memory; a thread an output adds them up, and stores."""
+    warp, vectors = device.warp_size, extent_of(operator, product.vectors)
+    warps, width = -(-tile.block_size // warp), tile.lanes * tile.vector
+    sums = vectors * tile.parts  # of a column
+    wide = min(_WIDEST, tile.vector)
+    apart = tile.vector // wide
+    # Of the threads that store at once, some meet in a bank: those of other groups, or all of few.
+    conflicts = apart * math.gcd(max(1, warp // width), sums)
+    laid = warps * sums * apart
+    turns = -(-vectors * width // tile.block_size)
+    active = -(-min(tile.block_size, vectors * width) // warp)
+    added = turns * active * tile.parts * tile.groups
+    return Part(
+        stores=_stored(width, operator, product),
+        operations=added,
+        moves=laid + added + turns * active,
+        wavefronts=laid * wide * conflicts + added,
+        barriers=1 + (product.prologue is not None),
+        exchanges=1 + turns * tile.parts * -(-tile.groups // SUMS_IN_FLIGHT),
+    )
