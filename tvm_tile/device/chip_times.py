@@ -44,12 +44,14 @@ class ChipTimes:
         cache_cycles: a load from the second-level cache.
         barrier_cycles: a barrier of a block's threads.
         barrier_warp_cycles: more, for each warp of the block.
+        meeting_cycles: blocks of a cluster wait for one another, and their launch together.
         exchange_cycles: a shuffle, or a trip through shared memory.
         slot_cycles: cycles from one instruction of a warp to its next, where no other warp is.
         issue_share: share of the issue slots that instructions fill.
         move_slots: slots of an instruction that loads, stores or copies, with its address.
         part_slots: slots of a warp for the loop around what it repeats.
         wavefront_cycles: cycles of one wavefront of shared memory.
+        kept_share: share of the second-level cache's capacity in which data is found again.
         cache_share: share of the second-level cache's bandwidth that loads reach.
         store_share: share of that bandwidth that stores reach.
         memory_share: share of global memory's bandwidth.
@@ -70,12 +72,14 @@ class ChipTimes:
     cache_cycles: float
     barrier_cycles: float
     barrier_warp_cycles: float
+    meeting_cycles: float
     exchange_cycles: float
     slot_cycles: float
     issue_share: float
     move_slots: float
     part_slots: float
     wavefront_cycles: float
+    kept_share: float
     cache_share: float
     store_share: float
     memory_share: float

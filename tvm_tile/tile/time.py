@@ -71,6 +71,7 @@ class Part:
         flops: operations of the matrix unit, two for each multiply-add, padding included.
         loads: trips to global memory that are waited for.
         barriers: barriers of the block that are waited for.
+        meetings: waits of a cluster's blocks for one another, each other's memory read behind it.
         exchanges: shuffles and trips through shared memory that are waited for.
         steps: instructions of a matrix unit, each of which waits for the one before.
         arrivals: chunks of a matrix unit's operands that are waited for.
@@ -86,6 +87,7 @@ class Part:
     flops: Quantity = 0
     loads: Quantity = 0
     barriers: Quantity = 0
+    meetings: Quantity = 0
     exchanges: Quantity = 0
     steps: Quantity = 0
     arrivals: Quantity = 0
@@ -261,7 +263,8 @@ class _Model:
         """The model of a kernel on a device."""
         chip = needed(device.times.chip, "kernels")
         unit = None if work.unit is Unit.CORES else getattr(chip, f"{work.unit.value}_unit")
-        room = device.l2_capacity / np.maximum(1.0, np.asarray(work.read + work.written))
+        kept = device.l2_capacity * chip.kept_share
+        room = kept / np.maximum(1.0, np.asarray(work.read + work.written))
         cached = scene.cached * np.minimum(1.0, room)
         asked = work.blocks * sum(part.repeats * part.fills for part in work.parts)
         missed = (1 - cached) * np.minimum(1.0, work.read / np.maximum(1.0, asked))
@@ -274,8 +277,11 @@ class _Model:
         asked: list[Quantity] = [0.0] * 5
         for part in self.work.parts:
             bounds = self._asked(part)
-            waits = self._waited(part)
-            alone = alone + part.repeats * _norm(chip.part_power, *bounds, waits)
+            fetched, done = self._waited(part)
+            # With several repetitions on their way, their loads are waited for meanwhile.
+            behind = np.where(np.asarray(part.ahead) > 1, done, fetched + done)
+            waits = _norm(chip.part_power, *bounds, fetched / part.ahead, behind)
+            alone = alone + part.repeats * waits
             asked = [total + part.repeats * own for total, own in zip(asked, bounds, strict=True)]
         power, shared = chip.block_power, _norm(chip.part_power, *asked) + chip.dispatch_cycles
         grown = alone**power + (resident**power - 1) * shared**power
@@ -305,16 +311,17 @@ class _Model:
         chip = self.chip
         return part.operations + part.moves * chip.move_slots + self.work.warps * chip.part_slots
 
-    def _waited(self, part: Part) -> Quantity:
-        """Cycles that a block waits in a part, however little others do."""
+    def _waited(self, part: Part) -> tuple[Quantity, Quantity]:
+        """Cycles that a block waits in a part: for what is far away, and for itself."""
         chip, unit, warps = self.chip, self.unit, self.work.warps
         load = chip.memory_cycles * self.missed + chip.cache_cycles * (1 - self.missed)
         fetched = part.loads * load + (part.arrivals * unit.arrival_cycles if unit else 0.0)
         barrier = chip.barrier_cycles + warps * chip.barrier_warp_cycles
         own = self._slots(part) / warps * chip.slot_cycles
         done = part.barriers * barrier + part.exchanges * chip.exchange_cycles + own
+        done = done + part.meetings * chip.meeting_cycles
         done = done + (part.steps * unit.step_cycles if unit else 0.0)
-        return fetched / part.ahead + done
+        return fetched, done
 
 
 def _norm(power: float, *values: Quantity) -> Floats:

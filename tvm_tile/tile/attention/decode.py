@@ -331,8 +331,7 @@ def _work(tile: DecodeTile, device: Device) -> Work:
         operations=outputs / tile.splits * (tile.splits * _OF_A_PART + DIVISION),
         moves=4 * outputs,
         wavefronts=4 * outputs,
-        barriers=2,
-        exchanges=2,
+        meetings=2,
     )
     return Work(
         blocks=tile.grid,

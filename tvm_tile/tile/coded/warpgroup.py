@@ -266,7 +266,7 @@ def _store_part(tile: CodedWarpgroupTile, work: StoreWork, turns: int, written: 
         moves=warps * (sums + quads + quads / tile.splits),
         wavefronts=warps * 2 * sums,
         loads=1 if work.read_bytes else 0,
-        barriers=2 * is_split,
+        meetings=2 * is_split,
         exchanges=1 if is_split else tile.width // tile.together,
     )
 

@@ -169,8 +169,7 @@ def _split_parts(tile: RingTile, work: StoreWork, size: int) -> tuple[Part, Part
         moves=warps * held / MMA_SUMS.run,
         wavefronts=wavefronts,
         steps=1,
-        barriers=2,
-        exchanges=2,
+        meetings=2,
     )
     rounds = math.ceil(held / tile.splits / QUAD)
     each, shares = held / tile.splits / rounds, tile.tiles * tile.splits * rounds
