@@ -32,6 +32,8 @@ _OWN = 0.3
 # Tiles much slower than the function's best count less, by this power of their ratio: no model
 # need know by how much a bad choice is bad.
 _FADING = 1.0
+# No share of a rate that was measured, or of a bound in a data sheet, is above one.
+_MOST_SHARE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,11 @@ def fit_times(
     def residuals(point: Floats) -> Floats:
         return np.concatenate([problem.residuals(point), (point - before) / _DOUBT * 0.1])
 
-    found = least_squares(residuals, before, loss="soft_l1", f_scale=0.2, max_nfev=rounds)
+    low, high = problem.bounds()
+    start = np.clip(before, low, high)
+    found = least_squares(
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=0.2, max_nfev=rounds
+    )
     return problem.at(found.x)
 
 
@@ -168,6 +174,11 @@ class _Problem:
         places = np.repeat(np.arange(len(functions)), [len(own) for own in functions])
         start, kernels = np.log(list(numbers.values())), _Kernels.of(tiles)
         return cls(device, tuple(numbers), start, tiles, kernels, places)
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Logarithms that the numbers lie between: shares of a rate stay near its measurement."""
+        most = [_MOST_SHARE if name.endswith("_share") else np.inf for name in self.names]
+        return np.full(len(most), -np.inf), np.log(np.array(most))
 
     def at(self, point: Floats) -> Device:
         """The device with other numbers."""
