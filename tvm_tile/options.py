@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
 from tvm_tile.errors.arguments import (
-    check_bound,
     check_count,
     check_flag,
     check_folder,
@@ -66,12 +65,11 @@ class Options:
             of loops that stay on the host the report says why. ``"auto"``: in a kernel where the
             model predicts less time than the host takes, as calibrated (``device/times.py``,
             HostFlowTimes).
-        most_iterations: the most iterations of a loop inside a kernel that only its data end, each
-            time that it is entered; 4,000,000 by default. With one more the kernel ends and the
-            call raises a BoundError; the next call runs as usual. To find that out, the host waits
-            for each kernel with such a loop, or with a function that calls itself.
-        most_depth: the most calls of such functions within one another, for which the kernel has
-            memory; 256 by default.
+        bounds: the most iterations of a loop inside a kernel that only its data end, 4,000,000 by
+            default, and the most calls of a function within one another, 256 by default. With one
+            more the kernel ends and the call raises a BoundError; the next call runs as usual. To
+            find that out, the host waits for each kernel with such a loop, or with a function that
+            calls itself. Loops on the host have no bounds.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
             9.0 on). ``"auto"``, the default: kernels for which less time is predicted, by numbers
@@ -109,8 +107,7 @@ class Options:
     weld: bool = True
     coschedule: bool = True
     control: Control = "host"
-    most_iterations: int = Bounds().iterations
-    most_depth: int = Bounds().depth
+    bounds: Bounds = field(default_factory=Bounds)
     dependent_launches: bool | Literal["auto"] = "auto"
     max_loss: float = MAX_LOSS
     cache: bool | str | os.PathLike[str] = True
@@ -130,8 +127,12 @@ class Options:
                 f"control={self.control!r}, coschedule=False",
                 "leave one of them out",
             )
-        check_bound("most_iterations", self.most_iterations)
-        check_bound("most_depth", self.most_depth)
+        if not isinstance(self.bounds, Bounds):
+            raise OptionError(
+                "bounds must be tvm_tile.Bounds",
+                repr(self.bounds)[:200],
+                "bounds=tvm_tile.Bounds(iterations=100, depth=10)",
+            )
         if self.dependent_launches != "auto":
             check_flag('dependent_launches, if not "auto",', self.dependent_launches)
         if self.dependent_launches is True and not self.cuda_graph:
@@ -150,11 +151,6 @@ class Options:
             raise OptionError(
                 "exclusive must be a context manager", repr(self.exclusive), "use a lock, or None"
             )
-
-    @property
-    def bounds(self) -> Bounds:
-        """Bounds at which kernels with loops and recursion give up."""
-        return Bounds(self.most_iterations, self.most_depth)
 
     def told(self) -> tuple[str, ...]:
         """Options that the result depends on and that differ from the defaults: ``"tf32=True"``."""

@@ -159,6 +159,7 @@ def test_arguments_of_compile(arguments: dict[str, Any], error: type[Exception])
         {"cache": b"folder"},
         {"cache_bytes": -1},
         {"exclusive": 3},
+        {"bounds": 3},
     ],
 )
 def test_options_of_other_types(option: dict[str, Any]) -> None:

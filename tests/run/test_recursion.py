@@ -76,7 +76,7 @@ def test_a_recursion_that_goes_too_deep_is_ended(tmp_path: Path) -> None:
         own = model.inputs(number)
         depths.append(depth_of(*own[1:], len(own[1]) - 1))
         if depths[-1] > most:
-            with pytest.raises(BoundError, match=f"{most} calls(.|\n)*most_depth"):
+            with pytest.raises(BoundError, match=f"{most} calls(.|\n)*Bounds.depth"):
                 run(*own, seed=number)
             continue
         (found,) = run(*own, seed=number)
