@@ -22,6 +22,7 @@ from tvm_tile.errors import BoundError, OptionError, RunError
 from tvm_tile.passes.lower.check_ends import ended
 from tvm_tile.plan.rprogram import Bounds, Control, Stop
 from tvm_tile.registered import REQUIRE_ENDED
+from tvm_tile.stages.forced import Forced
 
 X = np.linspace(-1, 1, 64, dtype="float32").reshape(8, 8)
 MANY = Bounds(7, 3)
@@ -109,7 +110,7 @@ def test_a_model_with_such_a_kernel_is_compiled_and_saved(tmp_path: Path) -> Non
     """Behind all stages a call asks for what the kernel has left."""
     make, inputs = CASES["while"]
     for control, asks in (("kernel", True), ("host", False)):
-        options = Options(cache=False, control=cast(Control, control))
+        options = Forced(cache=False, control=cast(Control, control))
         program = exported(make().eval(), inputs(1))
         model = tvm_tile.compile(program, "nvidia/h200", options=options)
         assert bool(model.report.plans) == asks
@@ -126,7 +127,7 @@ def test_loops_on_a_gpu_end_at_their_bound() -> None:
     """Three iterations are right, four are an error, and the call behind it is right again."""
     make, draw = CASES["while"]
     module = make().eval()
-    options = Options(control="kernel", bounds=Bounds(3), cache=False)
+    options = Forced(control="kernel", bounds=Bounds(3), cache=False)
     model = tvm_tile.compile(exported(module, draw(1)), "auto", options=options)
     assert model.report.plans, model.explain("all")
     x = draw(1)[1]
@@ -151,7 +152,7 @@ def test_recursion_on_a_gpu_ends_at_its_bound() -> None:
         tvm_tile.compile(
             recursive_module(network),
             "auto",
-            options=Options(control="kernel", bounds=Bounds(depth=depth), cache=False),
+            options=Forced(control="kernel", bounds=Bounds(depth=depth), cache=False),
         )
         for depth in (2, 31)
     )

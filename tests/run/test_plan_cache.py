@@ -24,6 +24,7 @@ from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
 from tvm_tile.stages import known_models, opened_store
+from tvm_tile.stages.forced import Forced
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.cover import MAX_LOSS
 
@@ -74,7 +75,7 @@ def described(model: tvm_tile.CompiledModel) -> list[dict[str, Any]]:
 
 
 def test_the_second_time_nothing_is_done_again(tmp_path: Path, work: list[str]) -> None:
-    options = Options(cache=tmp_path, parallel_builds=1)
+    options = Forced(cache=tmp_path, parallel_builds=1)
     first = tvm_tile.compile(module(), H200, options=options)
     assert sorted(work) == ["compile"] * 2 + ["plan"] * 2
     second = tvm_tile.compile(module(), H200, options=options)

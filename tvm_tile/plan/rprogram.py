@@ -47,7 +47,7 @@ from typing import Literal
 from tvm_tile.errors.arguments import check_bound
 
 Control = Literal["host", "kernel", "auto"]
-"""Where loops run: see :class:`tvm_tile.Options`."""
+"""Where loops run: see :class:`tvm_tile.stages.forced.Forced`."""
 
 WHOLE = 0
 """The region that is the whole program, which is entered once."""
