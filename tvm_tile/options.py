@@ -24,18 +24,6 @@ from tvm_tile.tile.cover import MAX_LOSS
 # What says how the compilation goes about it, and nothing about the result.
 _ON_THE_WAY = frozenset({"parallel_builds", "exclusive", "cache", "cache_bytes"})
 
-# What stands for options that are none any more.
-_INSTEAD = {
-    "weld": "leave it out: functions are joined where less time is predicted",
-    "coschedule": "leave it out: kernels share a persistent one where less time is predicted",
-    "control": "leave it out: loops run on the host",
-    "dependent_launches": "leave it out: kernels start early where less time is predicted",
-    "exclusive": "leave it out: measurements on a machine take turns",
-    "parallel_builds": "leave it out: each processor compiles a kernel",
-    "most_iterations": "bounds=tvm_tile.Bounds(iterations=...)",
-    "most_depth": "bounds=tvm_tile.Bounds(depth=...)",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -173,8 +161,9 @@ def checked_options(
     known = [field.name for field in fields(base)]
     for name in given:
         if name not in known:
-            meant = did_you_mean(str(name), (*known, *others), "leave it out")
-            remedy = _INSTEAD.get(name, meant)
+            is_decided = hasattr(base, str(name))
+            how = "leave it out: the compiler decides it" if is_decided else "leave it out"
+            remedy = did_you_mean(str(name), (*known, *others), how)
             raise OptionError(f"options are {', '.join(known)}", repr(name), remedy)
     return replace(base, **given)
 
