@@ -14,7 +14,7 @@ from scheduled import relax_module
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import Options, options
+from tvm_tile import Options
 from tvm_tile.build import machine_code
 from tvm_tile.device import find_device
 from tvm_tile.files.store import Store
@@ -48,7 +48,7 @@ def unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: "the code under test")
     monkeypatch.setattr(known_models, "open_model_store", lambda _: None)  # plans are at stake here
     # Users may measure on GPUs only.
-    monkeypatch.setattr(options, "_check_measurable", lambda _: None)
+    monkeypatch.setattr(Options, "check_device", lambda *_: None)
 
 
 @pytest.fixture
