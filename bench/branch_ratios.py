@@ -23,8 +23,8 @@ from bench.gpu import CudaStage
 from bench.protocol import measure
 from bench.suites import control_flow
 from bench.suites.networks.looped import looped
-from tvm_tile import Options
 from tvm_tile.plan.rprogram import Control
+from tvm_tile.stages.forced import Forced
 
 RESULTS = Path(__file__).parent / "results" / "branch_ratios.md"
 NAMES = ("blockdrop", "skipnet")
@@ -52,7 +52,7 @@ def rows(name: str, device: str, stage: CudaStage) -> Iterator[tuple[Any, ...]]:
     with torch.no_grad():
         program = torch.export.export(module, (image, _shift(blocks, 50)))
     systems: dict[str, Callable[..., Any]] = {
-        control: tvm_tile.compile(program, device, options=Options(control=control, cache=False))
+        control: tvm_tile.compile(program, device, options=Forced(control=control, cache=False))
         for control in get_args(Control)
     }
     systems["torch"] = copy.deepcopy(module).cuda()

@@ -40,6 +40,7 @@ from tvm_tile.device.times import DependentLaunchTimes, StreamTimes
 from tvm_tile.passes.coschedule import coschedule_tasks
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, ROperator
+from tvm_tile.stages.forced import Forced
 
 _HIDDEN, _FFN, _KEYS = 2048, 8192, 512
 _CHECKED_CALLS = 200
@@ -103,7 +104,7 @@ def compiled(module: nn.Module, device: Device, ahead_mib: int) -> dict[str, Any
     x = torch.zeros((1, 1, _HIDDEN), dtype=torch.bfloat16)
 
     def made(record: Device, *, inside: bool = False, early: bool = False) -> Any:
-        options = tvm_tile.Options(coschedule=inside, dependent_launches=early, cache=False)
+        options = Forced(coschedule=inside, dependent_launches=early, cache=False)
         return tvm_tile.compile(module, record, example_inputs=(x,), options=options)
 
     asking = DependentLaunchTimes("as asked for", 0.0, 0.0, ahead_mib << 20, 0.0)

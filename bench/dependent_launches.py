@@ -2,7 +2,7 @@
 
 Each model, in float16 and with batch 1, is compiled three ways for the GPU that is present:
 launched ordinarily; with kernels that wait for the one before them, as in
-``Options(dependent_launches=True)``; and with kernels that ask the second-level cache for
+``Forced(dependent_launches=True)``; and with kernels that ask the second-level cache for
 ``--ahead-mib`` of their constants before they wait. The ways take turns: in each of ``--rounds``
 rounds each is called ``--calls`` times behind a kernel that spins, so that the GPU's time counts
 and not the host's. The table has medians, what they are of the ordinary time, and of 200 calls on
@@ -34,6 +34,7 @@ from bench.workload import Case, Input
 from tvm_tile.device import Device
 from tvm_tile.device.detect import detect_device
 from tvm_tile.device.times import DependentLaunchTimes
+from tvm_tile.stages.forced import Forced
 
 _CHECKED_CALLS, _SEEDS = 200, 4
 _SUITE = ("bert_base", "mobilenet_v2", "vit_small", "resnet50")
@@ -151,7 +152,7 @@ def _measured(name: str, device: Device, arguments: argparse.Namespace) -> Row:
     compiled = {}
     with tempfile.TemporaryDirectory() as cache:
         for way, (record, dependent) in ways(device, arguments.ahead_mib << 20).items():
-            options = tvm_tile.Options(dependent_launches=dependent, cache=cache)
+            options = Forced(dependent_launches=dependent, cache=cache)
             compiled[way] = tvm_tile.compile(
                 case.module, record, example_inputs=untouched(case), options=options
             )

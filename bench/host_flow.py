@@ -1,6 +1,6 @@
 """What loops on the host take beside their kernels: ``python -m bench.host_flow``, on a GPU.
 
-Two loops of kernels that do next to nothing, compiled with ``Options(control="host")``: one that
+Two loops of kernels that do next to nothing, compiled with ``Forced(control="host")``: one that
 data end and one that is counted, each with few and with many kernels an iteration. From the times
 of an iteration follow the seconds of a launch, of a turn and of a decision, the numbers of
 :class:`tvm_tile.device.times.HostFlowTimes` in a device record. No kernels are co-scheduled.
@@ -21,7 +21,7 @@ from torch._higher_order_ops.while_loop import while_loop
 import tvm_tile
 from bench.gpu import CudaStage
 from bench.protocol import measure
-from tvm_tile import Options
+from tvm_tile.stages.forced import Forced
 
 _FEW, _MANY = 2, 12
 _TRIPS = 200
@@ -68,7 +68,7 @@ def _seconds(
     module = make(count).eval()
     with torch.no_grad():
         program = torch.export.export(module, inputs)
-    options = Options(control="host", coschedule=False, cache=False)
+    options = Forced(control="host", coschedule=False, cache=False)
     model = tvm_tile.compile(program, device, options=options)
     run = partial(model, *(value.cuda() for value in inputs))
     (times,) = measure({"host": run}, CudaStage(), cold=False).values()

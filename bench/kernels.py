@@ -81,9 +81,10 @@ def profile(workload: Workload, device: str, coschedule: bool) -> list[dict[str,
     from torch.profiler import ProfilerActivity
 
     import tvm_tile
+    from tvm_tile.stages.forced import Forced
 
     case = load_suite(workload.suite).case(workload)
-    options = tvm_tile.Options(coschedule=coschedule)
+    options = Forced(coschedule=coschedule)
     model = tvm_tile.compile(case.module, device, example_inputs=untouched(case), options=options)
     inputs = draw(case, "cuda", seed=1)
     for _ in range(3):

@@ -1,7 +1,7 @@
 """Where Cocktailer's loops run: ``python -m bench.loop_placements [NAME ...]``, without a GPU.
 
 Each network of the suite ``control_flow`` is written with PyTorch's loops and branches, exported at
-its full size with batch 1, and compiled for a device with ``Options(control=...)`` of either kind.
+its full size with batch 1, and compiled for a device with ``Forced(control=...)`` of either kind.
 The table is written to ``bench/results/loop_placements.md``: what is launched, what a persistent
 kernel holds, and what is predicted. Nothing is timed but the compilation.
 """
@@ -24,8 +24,8 @@ from bench.suites import control_flow
 from bench.suites.networks.looped import looped
 from bench.suites.networks.recursive_autoencoder import RecursiveAutoencoder
 from bench.suites.networks.recursive_module import recursive_module
-from tvm_tile import Options
 from tvm_tile.plan.rprogram import Control
+from tvm_tile.stages.forced import Forced
 
 RESULTS = Path(__file__).parent / "results" / "loop_placements.md"
 NAMES = ("lstm", "nasrnn", "attention", "seq2seq", "rae")
@@ -61,7 +61,7 @@ def placements(names: Sequence[str], device: str) -> Iterator[tuple[Any, ...]]:
         program = exported(name)
         for control in controls:
             start = time.perf_counter()
-            options = Options(control=control, cache=False)
+            options = Forced(control=control, cache=False)
             report = tvm_tile.compile(program, device, options=options).report
             seconds = time.perf_counter() - start
             reasons = [left.reason for left in report.left_apart if "host" in left.reason]

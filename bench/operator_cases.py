@@ -24,6 +24,7 @@ from tvm_tile.frontend import import_model
 from tvm_tile.frontend.torch.decompose import decomposed
 from tvm_tile.frontend.torch.pairs.program import with_pairs
 from tvm_tile.runtime.held import initial_array
+from tvm_tile.stages.forced import Forced
 
 if "expecttest" not in sys.modules:  # PyTorch's test suite imports it; its samples need it not
     sys.modules["expecttest"] = types.ModuleType("expecttest")
@@ -370,7 +371,7 @@ def run_imported(program: torch.export.ExportedProgram, tensors: Tensors) -> Seq
 
 def run_compiled(device: str, *, only_compile: bool = False) -> Run:
     """Everything of tvm_tile, for a device; operators each by itself, not joined."""
-    options = tvm_tile.Options(coschedule=False, cache=False, parallel_builds=1)
+    options = Forced(coschedule=False, cache=False, parallel_builds=1)
 
     def run(program: torch.export.ExportedProgram, tensors: Tensors) -> Sequence[np.ndarray] | None:
         model = tvm_tile.compile(program, device=device, options=options)

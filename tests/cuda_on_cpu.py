@@ -12,11 +12,11 @@ from unittest import mock
 from grid_emulator import compiled_kernels
 
 import tvm_tile
-from tvm_tile import Options
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import find_device
 from tvm_tile.runtime import CompiledModel, launch
 from tvm_tile.runtime.drivers.launchers import BLOCK, GRID, attach
+from tvm_tile.stages.forced import Forced
 
 _CPU = 1  # kDLCPU: what TVM's host code then takes tensors of
 _BYTES = "tirx.use_dyn_shared_memory"
@@ -33,7 +33,7 @@ def compile_for_cuda(model: Any, name: str, folder: Path) -> Callable[..., Any]:
     device = find_device(name)
     target = tuple(sorted((dict(device.target) | {"target_device_type": _CPU}).items()))
     device = replace(device, target=target, supports_graphs=False)
-    made = tvm_tile.compile(model, device, options=Options(coschedule=False))
+    made = tvm_tile.compile(model, device, options=Forced(coschedule=False))
     library = compiled_kernels(made.program.kernels, folder)
     program = replace(made.program, language="opencl")
     made = CompiledModel(program, device.name, made.inputs, made.outputs, made.report)

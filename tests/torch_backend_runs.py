@@ -13,11 +13,12 @@ from torch.utils import _pytree as pytree
 from torch_backend_models import Output
 
 from tvm_tile.device import Device
+from tvm_tile.stages.forced import Forced
 from tvm_tile.torch import GraphReport
 from tvm_tile.torch.backend import compiled
 from tvm_tile.torch.options import BackendOptions
 
-EMULATED = {"device": "emulated", "weld": False}
+EMULATED = {"device": "emulated", "options": Forced(weld=False)}
 
 
 def backend(

@@ -19,6 +19,7 @@ import tvm_tile
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, RKernel, ROperator
 from tvm_tile.report.screen.gantt import gantt
+from tvm_tile.stages.forced import Forced
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
 HIDDEN, LAYERS, STEPS = 256, 3, 5
@@ -135,6 +136,8 @@ class Inception(nn.Module):
         return torch.relu(torch.cat([branch(x) for branch in self.branches], 1))
 
 
+# Nothing asks for co-scheduling. `Forced`, which is for measurements, leaves it out to compare.
+
 torch.manual_seed(0)
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "lstm": (LSTM().eval(), (torch.randn(STEPS, 1, HIDDEN),)),
@@ -146,7 +149,7 @@ MODELS = {
             module,
             DEVICE,
             example_inputs=inputs,
-            options=tvm_tile.Options(coschedule=coscheduled),
+            options=Forced(coschedule=coscheduled),
         )
         for coscheduled in (False, True)
     )

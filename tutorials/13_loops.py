@@ -22,12 +22,13 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvm_tile
-from tvm_tile import Options
+from tvm_tile import Bounds
 from tvm_tile.plan.path import path
 from tvm_tile.plan.rprogram import Control, RProgram
 from tvm_tile.report.persistent_report import PersistentReport
 from tvm_tile.report.screen.flow_drawing import draw_veu
 from tvm_tile.report.screen.flow_text import listing, names_of, outline
+from tvm_tile.stages.forced import Forced
 
 HIDDEN = 64
 
@@ -69,7 +70,7 @@ def compiled(
         warnings.simplefilter("ignore")  # PyTorch's scan calls what PyTorch deprecates
         program = torch.export.export(module.eval(), inputs)
     begin = time.perf_counter()
-    model = tvm_tile.compile(program, device, options=Options(cache=False, **options))
+    model = tvm_tile.compile(program, device, options=Forced(cache=False, **options))
     seconds = time.perf_counter() - begin
     launches = sum(kernel.calls for kernel in model.report.kernels)
     print(f"  {len(model.report.kernels)} kernels, called {launches} times a run; {seconds:.1f} s")
@@ -112,10 +113,11 @@ print(f"\nA scan of {STEPS} steps on the emulated device:")
 found = compiled(Scanned(network), (x,), "emulated")(x)
 torch.testing.assert_close(torch.as_tensor(found), network(x), rtol=1e-4, atol=1e-4)
 
-# 3. Where does it run? With "host", the default, the host counts, and launches the kernels of each
-#    iteration. With "kernel" one persistent kernel (lesson 5) holds the loop. "auto" is that kernel
-#    where it is predicted to take less time. A loop that cannot be a kernel stays on the host, and
-#    `explain()` says why: the emulated device has no persistent kernels at all.
+# 3. Where does it run? With "host", as always without `Forced`, the host counts, and launches the
+#    kernels of each iteration. `Forced` is for measurements, and is no option of users'. With
+#    "kernel" one persistent kernel (lesson 5) holds the loop. "auto" is that kernel where it is
+#    predicted to take less time. A loop that cannot be a kernel stays on the host, and `explain()`
+#    says why: the emulated device has no persistent kernels at all.
 
 models = {}
 controls: tuple[Control, ...] = ("host", "kernel", "auto")
@@ -233,9 +235,9 @@ assert f"{LONGEST} times at most" in outline(kernel.operators, program_of(kernel
 
 # 7. That loop ends by its count in any case. A condition that never ends would keep the GPU for
 #    good: halves of an infinite row are infinite. So each vEU counts the iterations of such a loop,
-#    and leaves it after `most_iterations`, 4,000,000 by default. The call raises a `BoundError`,
-#    and the next call runs as usual. Programs are data: here one is followed whose decisions always
-#    hold.
+#    and leaves it after `Bounds(iterations=...)`, 4,000,000 by default. The call raises a
+#    `BoundError`, and the next call runs as usual. Programs are data: here one is followed whose
+#    decisions always hold.
 
 
 class Halved(nn.Module):
@@ -247,7 +249,7 @@ class Halved(nn.Module):
 
 
 print("\nA loop that only data end:")
-halved = compiled(Halved(), (states[0],), control="kernel", most_iterations=30)
+halved = compiled(Halved(), (states[0],), control="kernel", bounds=Bounds(iterations=30))
 (kernel,) = halved.report.plans
 assert "1 loop that data end, 30 iterations at most" in halved.explain("all")
 program = program_of(kernel)
@@ -259,8 +261,8 @@ assert ran["decision 0"] + ran["decision 1"] == 31
 
 # 8. Recursion, which PyTorch has no word for: a Relax function that calls itself, not at its end.
 #    The values of a call lie in a frame of its own, and each vEU keeps a stack of the places where
-#    it goes on when calls end. There are `most_depth` frames, 256 by default; deeper recursion is a
-#    `BoundError`.
+#    it goes on when calls end. There are `Bounds(depth=...)` frames, 256 by default; deeper
+#    recursion is a `BoundError`.
 
 
 NUMBER, VECTOR = R.Tensor((), "int64"), R.Tensor((1, HIDDEN), "float32")
@@ -293,7 +295,9 @@ for _ in range(7):
 emulated = tvm_tile.compile(Nested, "emulated")
 torch.testing.assert_close(torch.as_tensor(emulated(torch.tensor(7), x)), expected)
 
-model = tvm_tile.compile(Nested, "nvidia/h200", options=Options(control="kernel", most_depth=12))
+model = tvm_tile.compile(
+    Nested, "nvidia/h200", options=Forced(control="kernel", bounds=Bounds(depth=12))
+)
 (kernel,) = model.report.plans
 program = program_of(kernel)
 print(f"\n{outline(kernel.operators, program)}\n\n{show('recursion', kernel)}")

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tvm_tile.frontend import RelayText
     from tvm_tile.graph.open_extents import Open
     from tvm_tile.options import Options
+    from tvm_tile.plan.rprogram import Bounds
     from tvm_tile.report.shown import Profile
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
     from tvm_tile.runtime.comparing import compare
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundError",
+    "Bounds",
     "BuildError",
     "CalibrationError",
     "CompiledEntries",
@@ -100,6 +102,7 @@ __all__ = [
 
 # Where each public name lives, other than the errors.
 _HOMES = {
+    "Bounds": "tvm_tile.plan.rprogram",
     "CompiledEntries": "tvm_tile.runtime",
     "CompiledModel": "tvm_tile.runtime",
     "Device": "tvm_tile.device",

@@ -248,8 +248,7 @@ class _Compiler:
         model imported without these.
         """
         record, options = self.record, self.options
-        store = open_store(options)
-        workers = options.parallel_builds
+        store, workers = open_store(options), options.parallel_builds
         builder = Builder(record, workers=workers, on_kernel=self.progress, store=store)
         taken = TakenConstants(self.pool)
         state = len(imported.effects.state)
@@ -307,16 +306,17 @@ def schedule(
     """
     with one_compilation():
         record = resolve_device(device)
-        imported, opening = _import(record, Asked(model, inputs, example_inputs, params))
-        first = FirstChoices(record)
-        fused = fuse_model(imported.mod, record, Options(), first, {}, opening=opening).mod
+        first, options = FirstChoices(record), Options()
+        asked = Asked(model, inputs, example_inputs, params)
+        imported, opening = _import(record, asked, options)
+        fused = fuse_model(imported.mod, record, options, first, {}, opening=opening).mod
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: script_of(scheduled[kernel.name]) for kernel in kernels}
 
 
 def _import(
-    device: Device, asked: Asked, options: Options | None = None, *, in_loops: bool = True
+    device: Device, asked: Asked, options: Options, *, in_loops: bool = True
 ) -> tuple[Imported, Opening | None]:
     """A model, at the greatest values of its open extents, if there are any.
 
@@ -326,9 +326,8 @@ def _import(
     source = asked.source
     completed = all_sizes(source, asked.sizes)
     sizes = completed.sizes
-    low_bit = options is not None and options.low_bit
     opened = open_inputs(sizes)
-    for_kernels = options is not None and options.control != "host" and device.supports_grid_barrier
+    for_kernels = options.control != "host" and device.supports_grid_barrier
 
     def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
         found = import_model(
@@ -336,7 +335,7 @@ def _import(
             inputs=sizes or None,
             example_inputs=examples,
             params=asked.params,
-            low_bit=low_bit,
+            low_bit=options.low_bit,
             matrix_dtypes=matrix_dtypes(device),
             in_loops=in_loops and for_kernels and opened is None,
         )

@@ -88,8 +88,7 @@ def full_pipeline(
             found = device_for_target(target) if device is None else resolve_device(device)
             record, store = with_options(_checked(found), options), open_store(options)
             host = None if target is None else target.host
-            workers = options.parallel_builds
-            builder = Builder(record, workers=workers, store=store, host=host)
+            builder = Builder(record, workers=options.parallel_builds, store=store, host=host)
             units = matrix_dtypes(record)
             prepared = prepare(mod, low_bit=options.low_bit, matrix_dtypes=units)
             lowered = lower(prepared, record, options, builder, store)

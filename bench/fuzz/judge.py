@@ -36,7 +36,7 @@ class Settings:
     """How a graph is compiled and run.
 
     Attributes:
-        device: as in ``tvm_tile.compile``; the switches after it are those of ``Options``.
+        device: as in ``tvm_tile.compile``; the switches after it are those of ``Forced``.
         run: whether it is run, not only compiled.
         special: whether inputs with NaN and infinities are tried, too.
         door: ``"torch"`` for an exported program, ``"onnx"`` for an ONNX model, ``"backend"`` for
@@ -161,15 +161,16 @@ def compiled(program: Any, settings: Settings, **given: Any) -> Any:
     """The compiled model; ``given`` are further arguments of ``tvm_tile.compile``."""
     import tvm_tile
 
-    options = options_of(settings)
-    device = options.pop("device")
-    return tvm_tile.compile(program, device=device, options=tvm_tile.Options(**options), **given)
+    return tvm_tile.compile(program, **options_of(settings), **given)
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """The device, and the fields of ``Options``, by name."""
+    """The device and the options, as ``tvm_tile.compile`` and the backend take them by name."""
+    from tvm_tile.stages.forced import Forced
+
     switches = {name: getattr(settings, name) for name in ("weld", "coschedule", "tf32", "topk")}
-    return {"device": settings.device, **switches, "cache": False, "parallel_builds": 1}
+    forced = Forced(**switches, cache=False, parallel_builds=1)
+    return {"device": settings.device, "options": forced}
 
 
 def _wrong(graph: Graph, model: Any, settings: Settings) -> str:

@@ -126,14 +126,13 @@ def compiled(request: Request, device: str) -> CompiledModel:
     """A product, compiled."""
     import tvm_tile
     from bench.low_bit.modules import coded_module, float_module
+    from tvm_tile.stages.forced import Forced
 
     sizes = request.vectors, request.rows, request.depth
     low = FORMATS.get(request.format)
     mod, weights = coded_module(low, *sizes) if low else float_module(*sizes)
     # One worker: others compile at the same time.
-    options = tvm_tile.Options(
-        low_bit=True, weld=request.system != APART, parallel_builds=1, cache=False
-    )
+    options = Forced(low_bit=True, weld=request.system != APART, parallel_builds=1, cache=False)
     return tvm_tile.compile(mod, device, weights=weights, options=options)
 
 

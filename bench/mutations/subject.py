@@ -28,8 +28,9 @@ def compiled(cache: Path | bool) -> Any:
     """The model, compiled; all of it, or some, comes from ``cache`` where it is there."""
     import tvm_tile
     from tvm_tile.stages import opened_store
+    from tvm_tile.stages.forced import Forced
 
     # Whoever edits the package meanwhile would turn its cache off.
     opened_store._own_fingerprint = lambda: "the code under test"
-    options = tvm_tile.Options(cache=cache, parallel_builds=1)
+    options = Forced(cache=cache, parallel_builds=1)
     return tvm_tile.compile(relax_model(), "emulated", options=options)

@@ -121,13 +121,14 @@ def _compile(
     import torch
 
     import tvm_tile
+    from tvm_tile.stages.forced import Forced
 
     given = [model.input(extent)]
     if is_masked:
         given.append(model.mask_input(extent))
     example = tuple(torch.zeros(one.shape, dtype=getattr(torch, one.dtype)) for one in given)
     # One worker: others compile at the same time, and seconds are those of one processor.
-    options = tvm_tile.Options(parallel_builds=1, cache=False if cache is None else cache)
+    options = Forced(parallel_builds=1, cache=False if cache is None else cache)
     return tvm_tile.compile(module, device, inputs=sizes, example_inputs=example, options=options)
 
 

@@ -44,13 +44,15 @@ class TorchBackend:
         import torch
 
         # Itself, not its name: that is known where this package is installed.
+        from tvm_tile.stages.forced import Forced
         from tvm_tile.torch import tvm_tile
 
         torch._dynamo.reset()
         inputs = session.draw()
         module = session.place(peer_module(workload, case))
         # One worker: the others compile other workloads. An earlier run's plans are not read.
-        options = {"parallel_builds": 1, "cache": False, "freeze": self.freezes}
+        forced = Forced(parallel_builds=1, cache=False)
+        options = {"options": forced, "freeze": self.freezes}
         compiled = torch.compile(
             module, backend=tvm_tile, options=options, fullgraph=True, dynamic=False
         )

@@ -23,7 +23,7 @@ class TvmTile:
         topk: schedules of each kernel that compiling may measure; 1: none is.
         weld: whether kernels are joined beyond TVM's own fusion.
         coschedule: whether small kernels share persistent ones.
-        dependent_launches, control: as in :class:`tvm_tile.Options`.
+        dependent_launches, control: as in :class:`tvm_tile.stages.forced.Forced`.
     """
 
     name = "tvm_tile"
@@ -71,9 +71,10 @@ class TvmTile:
     def compile(self, case: Case, session: Session, *, cuda_graph: bool = True) -> CompiledModel:
         """The case as a compiled model; without CUDA graphs where every launch is to be seen."""
         import tvm_tile
+        from tvm_tile.stages.forced import Forced
 
         # One worker: the others compile other workloads. So the compiler's share is exact, too.
-        options = tvm_tile.Options(
+        options = Forced(
             cuda_graph=cuda_graph,
             weld=self.weld,
             coschedule=self.coschedule,

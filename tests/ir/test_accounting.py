@@ -8,6 +8,7 @@ from tvm import relax, topi
 import tvm_tile
 from tvm_tile.device import find_device
 from tvm_tile.passes import foreign_calls, schedule_module
+from tvm_tile.stages.forced import Forced
 
 H200 = find_device("nvidia/h200")
 SHAPE = (4, 8)
@@ -41,7 +42,7 @@ def test_what_is_outside_of_the_build_is_noted() -> None:
 def test_each_kernel_of_a_function_is_a_launch() -> None:
     mod = module(lambda _, x: relax.op.cumsum(x, 1), (1, 9000))
     compiled = tvm_tile.compile(
-        mod, device="nvidia/h200", options=tvm_tile.Options(cache=False, coschedule=False)
+        mod, device="nvidia/h200", options=Forced(cache=False, coschedule=False)
     )
     (kernel,) = compiled.report.kernels
     assert (kernel.rule, kernel.launches) == ("scan", 2)

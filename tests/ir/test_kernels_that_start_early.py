@@ -21,7 +21,6 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import Options
 from tvm_tile.build import Builder
 from tvm_tile.build.dependent_launches import mark, step_seconds
 from tvm_tile.build.program import DEPENDENT_TAG, Kernel, Program
@@ -30,6 +29,7 @@ from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.launches.dependent_launches import Dependence
 from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.stages.coscheduling import PERSISTENT
+from tvm_tile.stages.forced import Forced
 
 pytestmark = pytest.mark.bank(6)
 
@@ -208,7 +208,7 @@ def test_weights_are_constants_and_other_inputs_are_not() -> None:
 
 
 def compiled(device: Device, dependent: bool | str) -> Any:
-    options = Options(dependent_launches=dependent, cache=False, coschedule=False, weld=False)  # type: ignore[arg-type]
+    options = Forced(dependent_launches=dependent, cache=False, coschedule=False, weld=False)  # type: ignore[arg-type]
     return tvm_tile.compile(relax_module(chain, ((4, 64),)), device, options=options)
 
 

@@ -18,6 +18,7 @@ from tvm.script import relax as R
 import tvm_tile
 from tvm_tile import Open, Options
 from tvm_tile.graph.user_names import bindings_of, handed_on, named, names_of, united
+from tvm_tile.stages.forced import Forced
 
 DEVICE = "nvidia/h200"
 WITHOUT_CACHE = Options(cache=False)
@@ -150,7 +151,7 @@ def test_each_kernel_is_named_and_no_layer_is_forgotten(
     model: torch.nn.Module, shape: tuple[int, ...], dtype: torch.dtype, options: dict[str, Any]
 ) -> None:
     model = copy.deepcopy(model).eval().to(dtype)
-    options = {"options": Options(cache=False, **options)}
+    options = {"options": Forced(cache=False, **options)}
     assert set(united(calls(compiled(model, torch.randn(shape).to(dtype), **options)))) >= (
         layers(model)
     )

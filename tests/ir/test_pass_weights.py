@@ -15,6 +15,7 @@ import tvm_tile
 from tvm_tile.build import Builder
 from tvm_tile.build.program import WEIGHTS, Program
 from tvm_tile.frontend.imported import NUM_INPUT, describe, with_weights
+from tvm_tile.stages.forced import Forced
 
 CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
 
@@ -60,7 +61,7 @@ def compile_with_weights(dtype: torch.dtype, **options: Any) -> None:
 
     example = torch.randn(1, 3, 10, 10).to(dtype), [state[name].clone() for name in names]
     program = torch.export.export(Functional(), example)
-    chosen = tvm_tile.Options(cache=False, **options)
+    chosen = Forced(cache=False, **options)
     tvm_tile.compile(program, "nvidia/h200", weights=len(names), options=chosen)
 
 
@@ -151,7 +152,7 @@ def test_programs_hold_no_weights(lowered: list[tvm.IRModule], dtype: torch.dtyp
     """But small ones; kernels within graphs take theirs out of the tuple, too."""
     module = Network().eval().to(dtype)
     program = torch.export.export(module, (torch.randn(1, 3, 10, 10).to(dtype),))
-    options = tvm_tile.Options(cache=False, coschedule=False)
+    options = Forced(cache=False, coschedule=False)
     model = tvm_tile.compile(program, "nvidia/h200", options=options)
     (mod,) = lowered
     main = mod["main"]

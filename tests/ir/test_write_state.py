@@ -12,12 +12,13 @@ from torch import nn
 from tvm import relax, te
 
 import tvm_tile
-from tvm_tile import Options, find_device
+from tvm_tile import find_device
 from tvm_tile.build import Builder
 from tvm_tile.build.program import RETURNED_STATE, Program
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.passes.ir.rewriter import is_in_place
 from tvm_tile.passes.state.write_state import WriteState
+from tvm_tile.stages.forced import Forced
 from tvm_tile.stages.fusing import fuse
 
 H200 = find_device("nvidia/h200")
@@ -203,7 +204,7 @@ class TestWholeModels:
         monkeypatch.setattr(Builder, "dependent_counts", lambda *_: {})
         example = (torch.zeros(16, 64), torch.tensor(3))
         tvm_tile.compile(
-            Counting(3), H200, example_inputs=example, options=Options(coschedule=False)
+            Counting(3), H200, example_inputs=example, options=Forced(coschedule=False)
         )
         (mod,) = found
         main = mod["main"]

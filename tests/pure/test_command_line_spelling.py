@@ -25,7 +25,7 @@ from tvm_tile.cli.spelling import in_words
         ("leave params= out", "leave --params out"),
         # What has no option stays, and so does what is none, or tells how a model was compiled.
         ("with low_bit=True, topk=3", "with low_bit=True, topk=3"),
-        ("Options(coschedule=False)", "Options(coschedule=False)"),
+        ("Options(cuda_graph=False)", "Options(cuda_graph=False)"),
         (
             "give extents one name, Open(..., name=...)",
             "give extents one name, Open(..., name=...)",

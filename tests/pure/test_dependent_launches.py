@@ -15,6 +15,7 @@ from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.errors import DeviceRecordError, OptionError
 from tvm_tile.launches.dependent_launches import Chained, Dependence, dependence, shares
 from tvm_tile.options import Options
+from tvm_tile.stages.forced import Forced
 
 H200 = find_device("nvidia/h200")
 MEASURED = replace(
@@ -102,22 +103,22 @@ def test_a_record_cannot_contradict_itself(changes: dict[str, object], problem: 
 @pytest.mark.parametrize("value", ["yes", 1, None, 0.0])
 def test_options_take_auto_true_and_false(value: object) -> None:
     for right in ("auto", True, False):
-        assert Options(dependent_launches=right).dependent_launches == right  # type: ignore[arg-type]
+        assert Forced(dependent_launches=right).dependent_launches == right  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="dependent_launches"):
-        Options(dependent_launches=value)  # type: ignore[arg-type]
+        Forced(dependent_launches=value)  # type: ignore[arg-type]
 
 
 def test_they_are_refused_where_there_are_none() -> None:
     with pytest.raises(OptionError, match=r"compute capability 9\.0"):
-        Options(dependent_launches=True).check_device(find_device("emulated"))
+        Forced(dependent_launches=True).check_device(find_device("emulated"))
     Options().check_device(find_device("emulated"))
     with pytest.raises(OptionError, match="cuda_graph=False"):
-        Options(dependent_launches=True, cuda_graph=False)
+        Forced(dependent_launches=True, cuda_graph=False)
 
 
 def test_notes_say_what_was_not_measured() -> None:
     (note,) = Options().notes(replace(H200, dependent_launches=None))
     assert "dependent launches are off" in note
     assert not list(Options().notes(MEASURED))
-    assert not list(Options(dependent_launches=False).notes(H200))
+    assert not list(Forced(dependent_launches=False).notes(H200))
     assert not list(Options().notes(find_device("nvidia/a100")))

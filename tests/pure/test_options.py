@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import nullcontext
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
 
 from tvm_tile.errors import OptionError
 from tvm_tile.options import Options, checked_options
+from tvm_tile.plan.rprogram import Bounds
+from tvm_tile.stages.forced import Forced
 
 
 def test_they_may_be_given_by_name() -> None:
@@ -45,7 +50,52 @@ def test_what_is_none_is_refused(options: Any) -> None:
         checked_options(options)
 
 
-@pytest.mark.parametrize("named", [{"tf32": 1}, {"topk": -1}, {"control": "hst"}])
+@pytest.mark.parametrize("named", [{"tf32": 1}, {"topk": -1}, {"bounds": 3}])
 def test_values_are_checked(named: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         checked_options(None, named)
+
+
+FORCED: dict[str, tuple[Any, Any]] = {
+    "weld": (False, 1),
+    "coschedule": (False, None),
+    "control": ("auto", "hst"),
+    "dependent_launches": (True, 1),
+    "exclusive": (nullcontext(), 3),
+    "parallel_builds": (2, 0),
+}
+
+
+def test_there_are_few_options_and_others_only_where_they_are_forced() -> None:
+    names = [field.name for field in fields(Options)]
+    assert len(names) == 9
+    assert [field.name for field in fields(Forced)] == [*names, *FORCED]
+
+
+@pytest.mark.parametrize("name", FORCED)
+def test_what_a_compilation_decides_can_be_forced(name: str) -> None:
+    value, wrong = FORCED[name]
+    usual, forced = Options(), Forced(**{name: value})
+    assert getattr(Forced(), name) == getattr(usual, name)
+    assert getattr(forced, name) == value != getattr(usual, name)
+    assert checked_options(forced) == forced == checked_options(Forced(), {name: value})
+    assert checked_options(forced, {"topk": 3}) == replace(forced, topk=3)
+    assert not hasattr(forced, "__dict__")
+    with pytest.raises(FrozenInstanceError):
+        setattr(forced, name, value)
+    with pytest.raises(OptionError, match=name):
+        Forced(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", FORCED)
+def test_what_a_compilation_decides_is_refused_among_options(name: str) -> None:
+    with pytest.raises(OptionError, match=f"'{name}'(.|\n)*the compiler decides"):
+        checked_options({name: FORCED[name][0]})
+
+
+def test_what_is_forced_is_told_where_the_result_depends_on_it() -> None:
+    assert Forced().told() == Options().told() == ()
+    assert Forced(weld=False, topk=2).told() == ("topk=2", "weld=False")
+    assert Forced(parallel_builds=1, exclusive=nullcontext()).told() == ()
+    assert Options(bounds=Bounds(3)).told() == ("bounds=Bounds(iterations=3, depth=256)",)
+    assert copy.deepcopy(Forced(control="kernel")) == Forced(control="kernel")

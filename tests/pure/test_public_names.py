@@ -14,6 +14,7 @@ from tvm_tile import errors
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = {
+    "Bounds",
     "CompiledEntries",
     "CompiledModel",
     "Device",

@@ -15,7 +15,7 @@ from bench.systems.tvm_tile import (
     TvmTileUnfused,
 )
 from tests.small_operators import SMALL, small_case
-from tvm_tile import options
+from tvm_tile import Options
 from tvm_tile.passes.scheduling import measure_candidates
 from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
@@ -68,7 +68,7 @@ def test_the_best_of_ten_is_timed_with_the_gpu_held(monkeypatch: pytest.MonkeyPa
         return Trials(tuple(ran), "")
 
     monkeypatch.setattr(measure_candidates, "run_trials", trials)
-    monkeypatch.setattr(options, "_check_measurable", lambda _: None)
+    monkeypatch.setattr(Options, "check_device", lambda *_: None)
     case, prepared = prepare(TvmTileTop10(), gpu)
     assert held == [True]
     assert prepared.note.startswith("#3 of 4: ")

@@ -22,6 +22,7 @@ from tvm_tile.errors import BoundError, OptionError, RunError
 from tvm_tile.passes.lower.check_ends import ended
 from tvm_tile.plan.rprogram import Bounds, Control, Stop
 from tvm_tile.registered import REQUIRE_ENDED
+from tvm_tile.stages.forced import Forced
 
 X = np.linspace(-1, 1, 64, dtype="float32").reshape(8, 8)
 MANY = Bounds(7, 3)
@@ -66,7 +67,7 @@ def check(model: tvm_tile.CompiledModel) -> None:
             wanted = ("7 iterations", "iterations") if is_loop else ("3 calls", "depth")
             assert wanted[0] in raised.value.requirement
             assert "loop" in raised.value.current
-            assert f"most_{wanted[1]}" in raised.value.remedy
+            assert f"Bounds({wanted[1]}=" in raised.value.remedy
             continue
         np.testing.assert_allclose(model(word, x), expected(x), rtol=1e-4, atol=1e-4)
 
@@ -99,17 +100,17 @@ def test_no_graph_takes_the_question_in() -> None:
 
 @pytest.mark.parametrize("most", [0, -1, 2.5, True, 2**31 - 1])
 def test_bounds_that_no_kernel_counts_to_are_refused(most: Any) -> None:
-    with pytest.raises(OptionError, match="most_iterations"):
-        Options(most_iterations=most)
-    with pytest.raises(OptionError, match="most_depth"):
-        Options(most_depth=most)
+    with pytest.raises(OptionError, match="iterations must"):
+        Bounds(iterations=most)
+    with pytest.raises(OptionError, match="depth must"):
+        Bounds(depth=most)
 
 
 def test_a_model_with_such_a_kernel_is_compiled_and_saved(tmp_path: Path) -> None:
     """Behind all stages a call asks for what the kernel has left."""
     make, inputs = CASES["while"]
     for control, asks in (("kernel", True), ("host", False)):
-        options = Options(cache=False, control=cast(Control, control))
+        options = Forced(cache=False, control=cast(Control, control))
         program = exported(make().eval(), inputs(1))
         model = tvm_tile.compile(program, "nvidia/h200", options=options)
         assert bool(model.report.plans) == asks
@@ -126,14 +127,14 @@ def test_loops_on_a_gpu_end_at_their_bound() -> None:
     """Three iterations are right, four are an error, and the call behind it is right again."""
     make, draw = CASES["while"]
     module = make().eval()
-    options = Options(control="kernel", most_iterations=3, cache=False)
+    options = Forced(control="kernel", bounds=Bounds(3), cache=False)
     model = tvm_tile.compile(exported(module, draw(1)), "auto", options=options)
     assert model.report.plans, model.explain("all")
     x = draw(1)[1]
     for limit in (3, 4, 2, 1000, 3):
         given = torch.tensor(limit), x
         if limit > 3:
-            with pytest.raises(BoundError, match="most_iterations"):
+            with pytest.raises(BoundError, match=r"Bounds\(iterations"):
                 model(*(value.cuda() for value in given))
             continue
         found = model(*(value.cuda() for value in given))
@@ -151,13 +152,13 @@ def test_recursion_on_a_gpu_ends_at_its_bound() -> None:
         tvm_tile.compile(
             recursive_module(network),
             "auto",
-            options=Options(control="kernel", most_depth=depth, cache=False),
+            options=Forced(control="kernel", bounds=Bounds(depth=depth), cache=False),
         )
         for depth in (2, 31)
     )
     assert shallow.report.plans, shallow.explain("all")
     for _ in range(2):
-        with pytest.raises(BoundError, match="most_depth"):
+        with pytest.raises(BoundError, match=r"Bounds\(depth"):
             shallow(x.cuda())
         with torch.no_grad():
             wanted = network(x)

@@ -11,6 +11,7 @@ from test_command_line import onnx_file  # noqa: F401
 import tvm_tile
 from tvm_tile.cli import main
 from tvm_tile.errors import InputError, ModelFileError, OptionError
+from tvm_tile.stages.forced import Forced
 
 COMPILE = "--device", "emulated", "--input"
 
@@ -37,7 +38,7 @@ def test_a_wrong_name_is_answered_with_the_one_that_is_like_it(
 
 def test_a_wrong_word_of_an_option_and_a_wrong_input_of_a_call(onnx_file: Path) -> None:  # noqa: F811
     with pytest.raises(OptionError, match="did you mean kernel"):
-        tvm_tile.Options(control="kernels")  # type: ignore[arg-type]
+        Forced(control="kernels")  # type: ignore[arg-type]
     model = tvm_tile.compile(onnx_file, "emulated", inputs={"x": (3, 4)})
     with pytest.raises(InputError, match=r"did you mean x\?"):
         model(xx=0)

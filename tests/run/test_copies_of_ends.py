@@ -18,6 +18,7 @@ import tvm_tile
 from tvm_tile.compiling import schedule
 from tvm_tile.passes.state import copy_ends
 from tvm_tile.runtime import CompiledModel
+from tvm_tile.stages.forced import Forced
 
 pytestmark = [
     pytest.mark.bank(4),
@@ -41,7 +42,7 @@ class Function(nn.Module):
 
 
 def compiled(run: Callable[..., Any], *args: Tensor) -> CompiledModel:
-    options = tvm_tile.Options(weld=False, cache=False)
+    options = Forced(weld=False, cache=False)
     return tvm_tile.compile(
         Function(run), emulated_with_graphs(), example_inputs=args, options=options
     )
@@ -104,7 +105,7 @@ def test_what_a_model_returns_as_it_got_it_is_left_alone() -> None:
 
 
 def test_without_graphs_nothing_is_copied() -> None:
-    options = tvm_tile.Options(weld=False, cache=False, cuda_graph=False)
+    options = Forced(weld=False, cache=False, cuda_graph=False)
     args = drawn(8, 8), drawn(8, 8)
     model = tvm_tile.compile(
         Function(masked), emulated_with_graphs(), example_inputs=args, options=options
@@ -156,7 +157,7 @@ def test_a_tuple_that_is_returned_as_it_is_made() -> None:
                 y = builder.emit(relax.op.nn.softmax(relax.op.matmul(z, y)))
             found = builder.emit_output(relax.op.topk(y, k=3, ret_type="both"))
         builder.emit_func_output(found)
-    options = tvm_tile.Options(weld=False, cache=False)
+    options = Forced(weld=False, cache=False)
     model = tvm_tile.compile(builder.get(), emulated_with_graphs(), options=options)
     assert copies(model) >= 1
 
@@ -169,7 +170,7 @@ def test_a_tuple_that_is_returned_as_it_is_made() -> None:
 
 def test_a_schedule_shows_the_kernels_of_a_compilation() -> None:
     args = (torch.zeros(32, 32), torch.zeros(32, 32))
-    options = tvm_tile.Options(cache=False, coschedule=False)
+    options = Forced(cache=False, coschedule=False)
     device = emulated_with_graphs()
     model = tvm_tile.compile(Function(masked), device, example_inputs=args, options=options)
     assert copies(model)

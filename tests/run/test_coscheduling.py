@@ -16,6 +16,7 @@ from tvm_tile.errors import BuildError
 from tvm_tile.report.screen.gantt import gantt
 from tvm_tile.report.shown import Report
 from tvm_tile.stages import coscheduling
+from tvm_tile.stages.forced import Forced
 
 H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 6
@@ -38,7 +39,7 @@ def branches(dtype: str = "float32") -> IRModule:
 
 
 def compiled(*, coschedule: bool = True) -> tvm_tile.CompiledModel:
-    options = tvm_tile.Options(coschedule=coschedule, cache=False)
+    options = Forced(coschedule=coschedule, cache=False)
     return tvm_tile.compile(branches(), "nvidia/h200", options=options)
 
 

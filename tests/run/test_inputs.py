@@ -150,15 +150,12 @@ def test_arguments_of_compile(arguments: dict[str, Any], error: type[Exception])
         {"topk": 1.5},
         {"topk": True},
         {"tf32": "no"},  # turned it on
-        {"weld": 1},
-        {"coschedule": None},
         {"cuda_graph": "yes"},
-        {"parallel_builds": 0},
         {"cache": ""},
         {"cache": None},
         {"cache": b"folder"},
         {"cache_bytes": -1},
-        {"exclusive": 3},
+        {"bounds": 3},
     ],
 )
 def test_options_of_other_types(option: dict[str, Any]) -> None:

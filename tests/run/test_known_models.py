@@ -20,6 +20,7 @@ from tvm_tile import CompiledModel, Open, Options
 from tvm_tile.errors import InputError
 from tvm_tile.frontend import asked
 from tvm_tile.stages import known_models, opened_store
+from tvm_tile.stages.forced import Forced
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype("float32")
 
@@ -156,11 +157,11 @@ def test_whatever_is_said_differently_is_a_miss(
     assert not is_known(compiled(model, inputs={"x": (2, 8)}))
     assert not is_known(compiled(model, inputs={"x": (Open(1, 4), 8)}))
     assert is_known(compiled(model, inputs={"x": (Open(1, 4), 8)}))
-    assert not is_known(compiled(model, weld=False))
+    assert not is_known(compiled(model, options=Forced(weld=False)))
     assert not is_known(compiled(model, verify=True))
     assert not is_known(compiled(model, "nvidia/h200"))
     assert not is_known(compiled(model, "nvidia/h200", tf32=True))
-    assert is_known(compiled(model, "nvidia/h200", tf32=True, parallel_builds=1))
+    assert is_known(compiled(model, "nvidia/h200", options=Forced(tf32=True, parallel_builds=1)))
     renamed = product(WEIGHT, "batch")
     renamed.graph.node[0].name = "other"
     assert not is_known(compiled(renamed))

@@ -11,7 +11,7 @@ from bench.inputs import draw, reference, untouched
 from bench.protocol import tensors
 from bench.suites import control_flow
 from bench.systems.loops import with_loops
-from tvm_tile import Options
+from tvm_tile.stages.forced import Forced
 
 RUNS = 1000
 
@@ -22,7 +22,7 @@ RUNS = 1000
 def test_a_thousand_runs_are_right_and_the_same(name: str) -> None:
     workload = next(w for w in control_flow.workloads() if w.name == name and w.batch in (1, None))
     case = control_flow.case(workload)
-    options = Options(control="kernel", cache=False)
+    options = Forced(control="kernel", cache=False)
     module = with_loops(case).module
     model = tvm_tile.compile(module, "auto", example_inputs=untouched(case), options=options)
     assert any(plan.program is not None for plan in model.report.plans)

@@ -27,13 +27,13 @@ import tvm_tile
 from bench.suites.networks.blockdrop import BlockDrop
 from bench.suites.networks.looped import looped
 from bench.suites.networks.skipnet import SkipNet
-from tvm_tile import Options
 from tvm_tile.device import find_device
 from tvm_tile.errors import BoundError, OptionError
 from tvm_tile.passes.flow import plan as plan_flow
 from tvm_tile.plan.program_records import COUNTER_WORDS, NEXT, WAIT_COUNT
 from tvm_tile.plan.records import SIGNAL
 from tvm_tile.plan.rprogram import Bounds, Control
+from tvm_tile.stages.forced import Forced
 
 pytestmark = pytest.mark.bank(10)
 
@@ -206,7 +206,7 @@ def test_loops_that_go_on_are_ended(most: int, tmp_path: Path) -> None:
     for count in (most, most + 1, most - 1, most + 2, 100, most):
         own = torch.tensor(count), x
         if count > most:
-            with pytest.raises(BoundError, match=f"after {most} iterations(.|\n)*most_iterations"):
+            with pytest.raises(BoundError, match=f"after {most} iterations(.|\n)*Bounds.it"):
                 run(*(value.numpy() for value in own), seed=count)
             continue
         found = run(*(value.numpy() for value in own), seed=count)
@@ -353,9 +353,9 @@ def _tensors(found: Any) -> list[Tensor]:
 
 def test_another_place_is_refused() -> None:
     with pytest.raises(OptionError, match="host"):
-        Options(control="device")  # type: ignore[arg-type]
+        Forced(control="device")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="co-scheduled"):
-        Options(control="kernel", coschedule=False)
+        Forced(control="kernel", coschedule=False)
 
 
 def test_devices_without_persistent_kernels_say_so() -> None:
@@ -365,4 +365,4 @@ def test_devices_without_persistent_kernels_say_so() -> None:
 
 
 def compile_model(model: Any, device: str, **options: Any) -> tvm_tile.CompiledModel:
-    return tvm_tile.compile(model, device, options=Options(cache=False, **options))
+    return tvm_tile.compile(model, device, options=Forced(cache=False, **options))

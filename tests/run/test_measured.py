@@ -16,7 +16,7 @@ from tvm import te, tirx
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import Options, options
+from tvm_tile import Options
 from tvm_tile.build import Builder
 from tvm_tile.device import find_device
 from tvm_tile.device.detect import read_gpu
@@ -28,6 +28,7 @@ from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.trials import Argument, Trials, relative_difference, run_trials
 from tvm_tile.schedule import Scheduled
+from tvm_tile.stages.forced import Forced
 from tvm_tile.tile.rules import Rule
 
 EMULATED = find_device("emulated")
@@ -121,7 +122,7 @@ def test_equal_candidates_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def measured_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users may measure on GPUs only; the emulated device shows the same here."""
-    monkeypatch.setattr(options, "_check_measurable", lambda _: None)
+    monkeypatch.setattr(Options, "check_device", lambda *_: None)
 
 
 def layers(x: Any, weights: Any) -> Any:
@@ -245,7 +246,7 @@ def test_the_callers_lock_is_held_for_runs_and_for_nothing_else(
 
     monkeypatch.setattr(Builder, "build_functions", note_build)
     monkeypatch.setattr(measure_candidates, "run_trials", note_run)
-    options = Options(topk=2, exclusive=lock())
+    options = Forced(topk=2, exclusive=lock())
     tvm_tile.compile(relax_module(layers, (X.shape, W.shape)), "emulated", options=options)
     assert events == ["build", "lock", "run", "unlock"]
 

@@ -20,11 +20,11 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import Options
 from tvm_tile.device import Device, find_device
 from tvm_tile.frontend import import_model
 from tvm_tile.plan.records import ARGUMENTS, WAIT_COUNT, WAITS
 from tvm_tile.stages.coscheduling import PERSISTENT
+from tvm_tile.stages.forced import Forced
 
 pytestmark = [pytest.mark.bank(4), pytest.mark.skipif(not COMPILER, reason="needs g++")]
 ROWS, COLUMNS = 8, 32
@@ -249,7 +249,7 @@ def inception(x: Any) -> Any:
 @pytest.mark.parametrize("coschedule", [False, True], ids=["apart", "coscheduled"])
 @pytest.mark.parametrize("name", ["lstm", "inception"])
 def test_a_thousand_runs_are_right_and_the_same(name: str, coschedule: bool) -> None:
-    options = Options(coschedule=coschedule)
+    options = Forced(coschedule=coschedule)
     if name == "lstm":
         net, given = small_lstm(16)
         model = tvm_tile.compile(net, "auto", example_inputs=(given,), options=options)

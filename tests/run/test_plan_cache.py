@@ -14,7 +14,7 @@ from scheduled import relax_module
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import Options, options
+from tvm_tile import Options
 from tvm_tile.build import machine_code
 from tvm_tile.device import find_device
 from tvm_tile.files.store import Store
@@ -24,6 +24,7 @@ from tvm_tile.passes.scheduling.plan_function import Planned, Request
 from tvm_tile.report.trial import Trial
 from tvm_tile.runtime.trials import Trials
 from tvm_tile.stages import known_models, opened_store
+from tvm_tile.stages.forced import Forced
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.cover import MAX_LOSS
 
@@ -47,7 +48,7 @@ def unchanged_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened_store, "_own_fingerprint", lambda: "the code under test")
     monkeypatch.setattr(known_models, "open_model_store", lambda _: None)  # plans are at stake here
     # Users may measure on GPUs only.
-    monkeypatch.setattr(options, "_check_measurable", lambda _: None)
+    monkeypatch.setattr(Options, "check_device", lambda *_: None)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def described(model: tvm_tile.CompiledModel) -> list[dict[str, Any]]:
 
 
 def test_the_second_time_nothing_is_done_again(tmp_path: Path, work: list[str]) -> None:
-    options = Options(cache=tmp_path, parallel_builds=1)
+    options = Forced(cache=tmp_path, parallel_builds=1)
     first = tvm_tile.compile(module(), H200, options=options)
     assert sorted(work) == ["compile"] * 2 + ["plan"] * 2
     second = tvm_tile.compile(module(), H200, options=options)

@@ -25,6 +25,7 @@ from tvm_tile.report.profile import kernels_of
 from tvm_tile.report.screen.text import duration
 from tvm_tile.report.symbols import function_of
 from tvm_tile.runtime.drivers.cupti import load_cupti
+from tvm_tile.stages.forced import Forced
 
 GPU = tvm.cuda(0).exist
 NO_CACHE = Options(cache=False)
@@ -202,7 +203,7 @@ def test_without_cupti_an_nvidia_gpu_is_refused_by_name(
 def test_compilations_are_compared_as_predicted_and_as_measured(
     model: CompiledModel, profile: Profile, tmp_path: Path
 ) -> None:
-    options = Options(cache=False, weld=False, parallel_builds=2)
+    options = Forced(cache=False, weld=False, parallel_builds=2)
     apart = tvm_tile.compile(module(Residual), "emulated", example_inputs=(IMAGE,), options=options)
     apart.save(tmp_path / "apart.tvmtile")
     loaded = tvm_tile.load(tmp_path / "apart.tvmtile")

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import tvm_tile
 from tvm_tile.errors import InputError, UnsupportedOperatorError
 from tvm_tile.graph.signature import RANDOM
+from tvm_tile.stages.forced import Forced
 
 pytestmark = [pytest.mark.bank(8), pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -335,7 +336,9 @@ def test_co_scheduled_kernels_draw_the_same() -> None:
     )
     x = torch.rand(32, 32, generator=torch.Generator().manual_seed(0))
     models = [
-        tvm_tile.compile(module, "emulated", example_inputs=(x,), coschedule=coschedule)
+        tvm_tile.compile(
+            module, "emulated", example_inputs=(x,), options=Forced(coschedule=coschedule)
+        )
         for coschedule in (False, True)
     ]
     for _ in range(3):

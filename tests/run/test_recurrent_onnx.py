@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 
 import tvm_tile
 from bench.node_cases import run_on_cpu
-from tvm_tile import Options
 from tvm_tile.frontend import import_model
+from tvm_tile.stages.forced import Forced
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _RNG = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_loops_compute_what_steps_do() -> None:
 def test_a_layer_is_a_few_kernels() -> None:
     kinds = ["GRU", "LSTM", "RNN"]
     model = of_nodes(100, 1, [recurrent(kind, kind.lower()) for kind in kinds])
-    compiled = tvm_tile.compile(model, "nvidia/h100", options=Options(control="kernel"))
+    compiled = tvm_tile.compile(model, "nvidia/h100", options=Forced(control="kernel"))
     launches = compiled.report.launches
     assert launches is not None
     assert launches.outside + launches.captured <= 10 * len(kinds)
@@ -108,6 +108,6 @@ def test_steps_are_written_out_where_no_kernel_holds_their_loop() -> None:
         tensor.CopyFrom(
             numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
         )
-    compiled = tvm_tile.compile(model, "nvidia/h100", options=Options(control="kernel"))
+    compiled = tvm_tile.compile(model, "nvidia/h100", options=Forced(control="kernel"))
     assert any("is written out" in note for note in compiled.report.notes)
     assert {graph.function for graph in compiled.report.graphs} == {"main"}

@@ -23,6 +23,7 @@ from tvm_tile.errors import BoundError
 from tvm_tile.passes.flow import plan as plan_flow
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.registered import REQUIRE_ENDED
+from tvm_tile.stages.forced import Forced
 
 pytestmark = pytest.mark.bank(6)
 
@@ -76,7 +77,7 @@ def test_a_recursion_that_goes_too_deep_is_ended(tmp_path: Path) -> None:
         own = model.inputs(number)
         depths.append(depth_of(*own[1:], len(own[1]) - 1))
         if depths[-1] > most:
-            with pytest.raises(BoundError, match=f"{most} calls(.|\n)*most_depth"):
+            with pytest.raises(BoundError, match=f"{most} calls(.|\n)*Bounds.depth"):
                 run(*own, seed=number)
             continue
         (found,) = run(*own, seed=number)
@@ -135,7 +136,7 @@ def test_the_recursive_autoencoder_is_one_kernel(tmp_path: Path) -> None:
 def test_options_say_where_recursion_runs(control: Control) -> None:
     """At its full size."""
     mod = recursive_module(network(127, 512))
-    options = Options(cache=False, control=control)
+    options = Forced(cache=False, control=control)
     model = tvm_tile.compile(mod, "nvidia/h200", options=options)
     names = [plan.name.startswith("encode") for plan in model.report.plans]
     assert names == ([] if control == "host" else [True])

@@ -11,6 +11,7 @@ from kept_models import Kept, check, compiled, values
 
 import tvm_tile
 from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.stages.forced import Forced
 
 pytestmark = pytest.mark.bank(6)
 
@@ -212,7 +213,7 @@ def test_vectors_are_stored_where_memory_lets_them() -> None:
 
         model = Kept(write).eval()
         model.register_buffer("wide", torch.zeros(64, 128, 16))
-        options = tvm_tile.Options(cache=False, coschedule=False)
+        options = Forced(cache=False, coschedule=False)
         example = (torch.zeros(64, 128, 8),)
         made = tvm_tile.compile(model, "nvidia/h200", example_inputs=example, options=options)
         (kernel,) = (k for k in made.program.kernels if "write_slices" in k.name)

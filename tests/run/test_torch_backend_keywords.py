@@ -15,6 +15,7 @@ from torch_backend_runs import EMULATED
 
 import tvm_tile
 from tvm_tile.errors import OptionError
+from tvm_tile.stages.forced import Forced
 from tvm_tile.torch.options import BackendOptions
 
 EMULATED_BACKEND = functools.partial(tvm_tile.torch.tvm_tile, options=EMULATED)
@@ -55,6 +56,16 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.linear(x))
+
+
+@emulated
+@torch.no_grad()
+def test_options_are_given_as_a_whole_too() -> None:
+    given = {"device": "emulated", "options": Forced(weld=False, topk=0), "cache": False}
+    assert BackendOptions.of(given).options == Forced(weld=False, topk=0, cache=False)
+    block, x = Block(), drawn(4, 6)
+    fast = torch.compile(block, backend=tvm_tile.torch.tvm_tile, options=given)
+    torch.testing.assert_close(fast(x), block(x))
 
 
 @emulated

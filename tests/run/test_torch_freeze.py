@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_backend_runs import EMULATED
 from weight_changes import steps
 
 from tvm_tile.errors import OptionError, RunError
@@ -43,7 +44,7 @@ def run_of(
     model: nn.Module, told: list[GraphReport] | None = None, **options: Any
 ) -> Callable[..., Any]:
     torch._dynamo.reset()
-    chosen = BackendOptions.of({"device": "emulated", "weld": False, "freeze": True, **options})
+    chosen = BackendOptions.of({**EMULATED, "freeze": True, **options})
     tell = (told if told is not None else []).append
     return torch.compile(model, backend=lambda graph, given: compiled(graph, given, chosen, tell))
 

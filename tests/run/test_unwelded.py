@@ -1,4 +1,4 @@
-"""``Options(weld=False)``: TVM's own groups of operators, more kernels and the same numbers."""
+"""``Forced(weld=False)``: TVM's own groups of operators, more kernels and the same numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tile
-from tvm_tile import CompiledModel, Options
+from tvm_tile import CompiledModel
+from tvm_tile.stages.forced import Forced
 
 pytest.importorskip("pyopencl")
 
@@ -26,7 +27,7 @@ def scores(x: relax.Expr) -> relax.Expr:
 
 
 def compiled(folder: Path, *, weld: bool) -> CompiledModel:
-    options = Options(weld=weld, cache=folder)
+    options = Forced(weld=weld, cache=folder)
     return tvm_tile.compile(relax_module(scores, (X.shape,)), "emulated", options=options)
 
 

@@ -25,6 +25,7 @@ from weight_changes import WEIGHT_CHANGES, steps
 import tvm_tile
 from tvm_tile.errors import InputError, ModelError, RunError
 from tvm_tile.runtime import weights
+from tvm_tile.stages.forced import Forced
 
 pytestmark = pytest.mark.skipif(not find_spec("pyopencl"), reason="needs pyopencl")
 
@@ -210,7 +211,7 @@ def chain(x: Any, a: Any, b: Any) -> Any:
 
 
 def compile_chain(**options: Any) -> Any:
-    no_welding = tvm_tile.Options(weld=False, cache=False)
+    no_welding = Forced(weld=False, cache=False)
     mod = relax_chain(options.pop("num_input", None))
     return tvm_tile.compile(mod, emulated_with_graphs(), options=no_welding, **options)
 

@@ -96,11 +96,11 @@ def evaluate(
     """The result of one operator; ``None`` where it is not known here or not constant.
 
     Args:
-        name: of the operator, ``relax.add``.
-        call: of it.
+        name: the operator's name, such as ``relax.add``.
+        call: the operator's call.
         operands: arguments that are constants; ``None`` of any other.
-        shape: of the result.
-        dtype: of the result.
+        shape: the result's extents.
+        dtype: the result's dtype.
     """
     if 0 in shape:  # TVM reads no constants without elements back
         return None

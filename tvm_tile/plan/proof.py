@@ -72,5 +72,5 @@ def require_residency(proof: Residency) -> None:
             f"{proof.resident} on each of {proof.processors} multiprocessors: {proof.registers} "
             f"registers a thread, {proof.block_size} threads and {proof.shared_bytes} bytes of "
             "shared memory a block",
-            "leave the kernels to launches of their own: Options(coschedule=False)",
+            "leave the kernels to launches of their own",
         )

@@ -44,8 +44,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from tvm_tile.errors.arguments import check_bound
+
 Control = Literal["host", "kernel", "auto"]
-"""Where loops run: see :class:`tvm_tile.Options`."""
+"""Where loops run: see :class:`tvm_tile.stages.forced.Forced`."""
 
 WHOLE = 0
 """The region that is the whole program, which is entered once."""
@@ -53,15 +55,24 @@ WHOLE = 0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far a kernel goes before it gives up.
+    """How far a kernel with a loop or a recursion inside goes before it gives up.
 
     Attributes:
-        iterations: iterations of a loop that data end, each time that it is entered.
-        depth: calls within one another.
+        iterations: the most iterations, at least 1, of a loop that only its data end, each time
+            that it is entered.
+        depth: the most calls, at least 1, of functions that call themselves within one another,
+            for which the kernel has memory.
+
+    Raises:
+        OptionError: a number is no whole number, or none that a kernel can count to.
     """
 
     iterations: int = 4_000_000
     depth: int = 256
+
+    def __post_init__(self) -> None:
+        check_bound("iterations", self.iterations)
+        check_bound("depth", self.depth)
 
 
 class Stop(IntEnum):

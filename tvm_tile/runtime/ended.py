@@ -39,13 +39,13 @@ def require_ended(stopped: Any, name: str, iterations: int, depth: int, *results
             f"a loop inside a kernel ends after {iterations} iterations at most",
             f"a loop of {name} went on",
             "check what ends the loop; if it is right, compile with a larger "
-            'Options(most_iterations=...), or with control="host", where nothing counts',
+            "Options(bounds=Bounds(iterations=...)), or with loops on the host, uncounted",
         )
     if word == Stop.DEPTH:
         raise BoundError(
             f"a recursion inside a kernel has {depth} calls within one another at most",
             f"{name} called itself once more",
             "check what ends the recursion; if it is right, compile with a larger "
-            'Options(most_depth=...), or with control="host"',
+            "Options(bounds=Bounds(depth=...)), or with its calls on the host, uncounted",
         )
     return results

@@ -94,7 +94,7 @@ class CompiledModel(Explained):
             DeviceError: the model's device is not present, or was used before this process was
                 forked.
             RunError: TVM, a driver or a library of arrays failed; a BoundError where a loop inside
-                a kernel went beyond its bound (``Options(most_iterations=...)``), or a recursion.
+                a kernel went beyond one of :class:`tvm_tile.Bounds`, or a recursion.
         """
         values = in_order(self.inputs, args, by_name)
         kinds = self._check(values)

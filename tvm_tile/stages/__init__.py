@@ -4,5 +4,6 @@
 extents, ``coscheduling.py`` adds persistent kernels. Around a whole compilation, ``guarded.py``
 lets one run at a time and only typed errors out, and ``opened_store.py`` finds what was made
 earlier. Its key holds a sum of the package's files, so that plans of other code are never found,
-and nothing is kept while these files are newer than what the process imported.
+and nothing is kept while these files are newer than what the process imported. ``forced.py`` has
+options for measurements, by which a compilation does not decide for itself.
 """

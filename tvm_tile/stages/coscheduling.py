@@ -86,7 +86,7 @@ def coschedule_what_builds(
         kernels: reports of its functions' kernels.
         device: the device that it is made for.
         builder: builder that has built its functions.
-        control: place of loops, as in :class:`~tvm_tile.options.Options`.
+        control: place of loops, as in :class:`~tvm_tile.stages.forced.Forced`.
         bounds: bounds at which kernels with loops give up.
     """
     if not device.supports_grid_barrier:

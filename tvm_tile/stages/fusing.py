@@ -58,7 +58,7 @@ def fuse(
         device: the device that it is compiled for.
         first: scheduler of functions, shared with whoever schedules the result.
         refused: why functions must not be made of others, by their contents.
-        weld: flag as in :class:`~tvm_tile.options.Options`.
+        weld: flag as in :class:`~tvm_tile.stages.forced.Forced`.
         graphs: whether launches will be captured as graphs.
         state: number of parameters and results of ``main``, the last ones, that are the model's
             state.

@@ -39,7 +39,7 @@ class KnownModels:
 
     Attributes:
         store: the files; ``None`` where nothing is kept.
-        given: what all models depend on.
+        given: a JSON text of the device, the options and the versions that all models depend on.
     """
 
     store: Store | None

@@ -54,7 +54,7 @@ def tvm_tile(
     Args:
         graph_module: a graph of Dynamo's.
         example_inputs: tensors without data, like those of a call.
-        options: ``device``, as of :func:`tvm_tile.compile`, and the fields of
+        options: ``device`` and ``options``, as of :func:`tvm_tile.compile`, and the fields of
             :class:`tvm_tile.Options`. By default models on a GPU are compiled for that GPU, and
             models on the CPU are left to PyTorch, which is said once: the CPU is no device of ours.
             ``device="emulated"`` compiles these, too, for tests. ``freeze=True``, for inference,

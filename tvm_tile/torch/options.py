@@ -16,7 +16,7 @@ from tvm_tile.options import Options, checked_options
 
 LOG = logging.getLogger(__name__)
 
-_DEVICE, _FREEZE = "device", "freeze"
+_DEVICE, _FREEZE, _OPTIONS = "device", "freeze", "options"
 
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -44,7 +44,8 @@ class BackendOptions:
     def of(cls, given: Mapping[str, Any] | None, mode: str | None = None) -> BackendOptions:
         """The options that a user gave by name, and those that a mode of PyTorch's stands for.
 
-        What is given by name comes first. The emulated device measures nothing in any mode.
+        What is given by name comes before ``options``. The emulated device measures nothing in any
+        mode.
 
         Raises:
             OptionError: a mode or an option is unknown or out of its range.
@@ -52,12 +53,14 @@ class BackendOptions:
         """
         named = dict(given or {})
         device, freeze = named.pop(_DEVICE, None), named.pop(_FREEZE, False)
+        whole = named.pop(_OPTIONS, None)
         check_flag(_FREEZE, freeze)
         found = None if device is None else resolve_device(device)
         meant = dict(_of_mode(mode))
         if found is not None and found.is_emulated:
             meant.pop("topk", None)
-        return cls(found, checked_options(meant, named, (_DEVICE, _FREEZE)), freeze)
+        others = _DEVICE, _FREEZE, _OPTIONS
+        return cls(found, checked_options(whole, {**meant, **named}, others), freeze)
 
     def device_for(self, tensors_on: str) -> Device | None:
         """The device to compile for, where a graph's tensors are on torch devices of this type;

@@ -122,7 +122,7 @@ def check_count(tensors: int) -> None:
         raise BuildError(
             f"a persistent kernel has at most {_MOST_TENSORS} tensors",
             f"{tensors}",
-            "leave the kernels to launches of their own: Options(coschedule=False)",
+            "leave the kernels to launches of their own",
         )
 
 
