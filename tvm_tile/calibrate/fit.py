@@ -28,6 +28,9 @@ Floats = npt.NDArray[np.float64]
 # How sure the numbers from before the fit are: a standard deviation of their logarithms. What the
 # samples say nothing of stays as it was.
 _DOUBT = 1.0
+# The search goes no further than that from the numbers before, as logarithms; nor to exponents that
+# only the longest time counts with, which numbers of floating point overflow with.
+_FARTHEST, _STEEPEST = 4.0, 16.0
 # Beside the difference to the function's other tiles, how much a tile's own error counts.
 _OWN = 0.3
 # Tiles much slower than the function's best count less, by this power of their ratio: no model
@@ -204,7 +207,10 @@ class _Problem:
 
     def at(self, point: Floats) -> Device:
         """The device with other numbers."""
-        values = dict(zip(self.names, np.exp(point).tolist(), strict=True))
+        near = np.clip(point, self.start - _FARTHEST, self.start + _FARTHEST)
+        is_power = [name.endswith("_power") for name in self.names]
+        found = np.minimum(np.exp(near), np.where(is_power, _STEEPEST, np.inf))
+        values = dict(zip(self.names, found.tolist(), strict=True))
         chip = with_numbers(self.device.times.chip, values)
         return replace(self.device, times=replace(self.device.times, chip=chip))
 

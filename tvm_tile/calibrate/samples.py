@@ -84,9 +84,10 @@ class Samples:
         """
         try:
             head, *lines = path.read_text(encoding="utf-8").splitlines()
-            tiles = tuple(revived(TileSample, json.loads(line)) for line in lines)
-            return cls(**json.loads(head), tiles=tiles)
-        except (OSError, ValueError, TypeError) as error:
+            tiles = [json.loads(line) for line in lines]
+            found: Samples = revived(cls, json.loads(head) | {"tiles": tiles})
+            return found
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise CalibrationError(
                 "the file must hold measured tiles",
                 f"{path}: {error}",
