@@ -28,8 +28,8 @@ Floats = npt.NDArray[np.float64]
 # How sure the numbers from before the fit are: a standard deviation of their logarithms. What the
 # samples say nothing of stays as it was.
 _DOUBT = 1.0
-# The search goes no further than that from the numbers before, as logarithms; nor to exponents that
-# only the longest time counts with, which numbers of floating point overflow with.
+# The search stays that near to the numbers before, as logarithms, and below that exponent: there
+# only the longest time counts, and far above, powers of times are no floating-point numbers.
 _FARTHEST, _STEEPEST = 4.0, 16.0
 # Beside the difference to the function's other tiles, how much a tile's own error counts.
 _OWN = 0.3
