@@ -1,1 +1,1 @@
-"""Tiles of products with matrices of codes: measured, fitted, and told beside others' kernels."""
+"""Tiles of products with matrices of codes: measured, and told beside others' kernels."""

@@ -1,12 +1,11 @@
-"""Tiles of products of few vectors with codes of 4 bits: measured, and the model's numbers fitted.
+"""Tiles of products of few vectors with codes of 4 bits: measured.
 
-Usage: python -m bench.coded_tiles --device nvidia/h100 [--results DIR] [--limit-s 200] [--fit]
+Usage: python -m bench.coded_tiles --device nvidia/h100 [--results DIR] [--limit-s 200]
 
 Every tile that the model offers for eight products of language models' layers is built, compared
 with PyTorch and timed with a cold cache, beside cuBLAS with the matrix in float16 and PyTorch's own
 product with codes. One JSON line a tile is written at once, and a page from all of the device's
-lines. ``--fit`` prints the parameters of ``device.times.coded`` that fit them best, for the
-device's record; ``--report`` measures nothing.
+lines; ``--report`` measures nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench.coded_tiles import fit, record
+from bench.coded_tiles import record
 from bench.coded_tiles.report import write
 from bench.lines import put
 from tvm_tile.device import Device, find_device
-from tvm_tile.errors import InstallationError
 
 _RESULTS = Path(__file__).parents[1] / "results"
 # (vectors, rows, depth): layers of models with 4096 and 8192 features.
@@ -43,13 +41,6 @@ def main(argv: list[str] | None = None) -> int:
         print(f"nothing of {device.name} is in {path}", file=sys.stderr)
         return 2
     print(write(records, device, parsed.results))
-    if parsed.fit:
-        try:
-            _, whole, half = fit.fit(records, device)
-        except InstallationError as error:
-            print(error, file=sys.stderr)
-            return 2
-        print(fit.describe(whole, half))
     return 1 if any(not one.is_right for one in records) else 0
 
 
@@ -96,7 +87,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--limit-s", type=float, default=float("inf"), help="begin no product later"
     )
-    parser.add_argument("--fit", action="store_true", help="print the parameters that fit best")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     return parser.parse_args(argv)
 

@@ -1,11 +1,11 @@
 """Products of many vectors with codes of 4 bits: tiles measured beside what else there is.
 
-Usage: python -m bench.coded_tiles.many --device nvidia/h100 [--results DIR] [--limit-s 200] [--fit]
+Usage: python -m bench.coded_tiles.many --device nvidia/h100 [--results DIR] [--limit-s 200]
 
 Of each product some tiles of warpgroups are built, compared with float64 and timed with a cold
 cache, beside cuBLAS with the matrix in float16, our own product with it, that behind a kernel that
 decodes the matrix, and the best kernel for few vectors where there is one. One JSON line a tile is
-written at once. ``--fit`` prints the parameters of ``device.times.coded_warpgroup`` that fit best.
+written at once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import argparse
 import statistics
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tvm import te, tirx
 
 from bench.coded_tiles.measure import function_of, multiplied, operands_of, product_of
@@ -29,8 +27,6 @@ from bench.functions import build_functions
 from bench.lines import put, read_keyed
 from bench.open_shapes.record import Provenance
 from bench.protocol import relative_error
-from tvm_tile.calibrate.fit import fit_family
-from tvm_tile.calibrate.samples import Floats, TileGroup
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
@@ -46,7 +42,6 @@ LINES = "coded_many.jsonl"
 GROUP = 128
 VECTORS = (17, 32, 64, 128, 512, 4096)
 MATRICES = ((4096, 4096), (8192, 8192), (28672, 8192), (8192, 28672))
-FAMILY, PARAMETERS = "coded_warpgroup", ("rate_share", "step_slots", "step_cycles")
 _FIRST, _EVERY = 4, 12  # tiles that are measured: the first ones, and some of the others
 _REPEATS = 9
 _TOLERANCE = 2e-3
@@ -167,23 +162,6 @@ def _marked(scheduled: Scheduled) -> tirx.PrimFunc:
     return scheduled.func.with_attr("tirx.is_scheduled", True)
 
 
-def groups(records: Sequence[Measured], device: Device) -> list[TileGroup]:
-    """The right records as groups, one a product."""
-    by_product: dict[CodedProduct, list[Measured]] = defaultdict(list)
-    for one in records:
-        if one.device == device.name and one.error <= _TOLERANCE:
-            by_product[product_of(one.vectors, one.rows, one.depth, GROUP)].append(one)
-    return [_group(product, own) for product, own in by_product.items()]
-
-
-def _group(product: CodedProduct, records: Sequence[Measured]) -> TileGroup:
-    def predict(at: Device) -> Floats:
-        seconds = {choice.tile: choice.seconds for choice in offered(product, at)}
-        return np.array([seconds[one.tile] for one in records])
-
-    return TileGroup(FAMILY, np.array([one.us * 1e-6 for one in records]), predict)
-
-
 def describe(records: Sequence[Measured]) -> str:
     """A line of each product's fastest tile beside the others."""
     best: dict[tuple[int, ...], Measured] = {}
@@ -209,7 +187,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--commit", default="", help="for the records; by default git's")
     parser.add_argument("--vectors", type=int, nargs="*", default=VECTORS)
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin none later")
-    parser.add_argument("--fit", action="store_true", help="print the parameters that fit best")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     parsed = parser.parse_args(argv)
     device, path = find_device(parsed.device), parsed.results / LINES
@@ -229,13 +206,6 @@ def main(argv: list[str] | None = None) -> int:
                 known = {**known, one.key: one}
     records = [one for one in known.values() if one.device == device.name]
     print(describe(records))
-    if parsed.fit:
-        own = groups(records, device)
-        for fitted in (
-            fit_family(device, FAMILY, PARAMETERS, own)[1],
-            fit_family(device, FAMILY, PARAMETERS, own[::2], own[1::2])[1],
-        ):
-            print(fitted.values, fitted.describe())
     return 1 if any(not one.error <= _TOLERANCE for one in records) else 0
 
 

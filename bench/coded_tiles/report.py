@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.coded_tiles.fit import groups
 from bench.coded_tiles.record import TOLERANCE, MeasuredTile, by_product, shape_of
 from bench.open_shapes.record import Provenance
 from bench.report.compare import geometric_mean
 from bench.report.markdown import join, number, percent, plain, power, ratio, table
-from tvm_tile.calibrate.fit import quality
 from tvm_tile.device import Device
 from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
 
@@ -95,18 +93,18 @@ def _tile(one: MeasuredTile) -> str:
 
 
 def _summary(records: list[MeasuredTile], device: Device) -> str:
-    times = device.times.coded
-    own = groups(records, device)
-    if not own or times is None:
+    found = [(first_choice(own, device), own) for own in by_product(records).values()]
+    chosen = [(first, min(one.us for one in own)) for first, own in found if first]
+    if not chosen:
         return ""
-    chosen = [first_choice(tiles, device) for tiles in by_product(records).values()]
-    gains = [one.cublas_us / one.us for one in chosen if one]
-    packed = [one.int4pack_us / one.us for one in chosen if one and one.int4pack_us]
+    losses = [first.us / fastest for first, fastest in chosen]
+    gains = [first.cublas_us / first.us for first, _ in chosen]
+    packed = [first.int4pack_us / first.us for first, _ in chosen if first.int4pack_us]
     beside = f", {ratio(geometric_mean(packed))} times that of int4pack" if packed else ""
     return (
-        f"With the parameters in the record, {quality(own, device).describe()}. The first choice "
-        f"has {ratio(geometric_mean(gains))} times the speed of cuBLAS{beside} (geometric means). "
-        f"The record's parameters are: {plain(times.origin)}."
+        f"The first choice takes {ratio(geometric_mean(losses))} times the time of the fastest "
+        f"tile, {ratio(max(losses))} at most, and has {ratio(geometric_mean(gains))} times the "
+        f"speed of cuBLAS{beside} (geometric means)."
     )
 
 

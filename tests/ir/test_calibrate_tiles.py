@@ -1,117 +1,138 @@
-"""Tiles that calibration measures: the models know each of them again by what is written down."""
+"""Tiles that calibration measures: of every rule, and they say what they do."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tvm import tirx
 
-from tvm_tile.calibrate.fit import PARAMETERS, fit_times
-from tvm_tile.calibrate.samples import Samples, groups_of
-from tvm_tile.calibrate.tiles import cases, convolution, measure_tiles, product, timer_on
+from tvm_tile.calibrate.cases import Case, cases
+from tvm_tile.calibrate.fit import predictions
+from tvm_tile.calibrate.samples import Samples
+from tvm_tile.calibrate.tiles import (
+    RANKS,
+    Timed,
+    Timer,
+    choices_to_measure,
+    described,
+    measure_tiles,
+)
 from tvm_tile.cli import main
-from tvm_tile.device import find_device
+from tvm_tile.device import Device, find_device
 from tvm_tile.device.record import read_record
+from tvm_tile.schedule.ranking import RULES
 from tvm_tile.schedule.rule import Scheduled
+from tvm_tile.tile.rules import CODED, COLUMN, MATRIX_CORES, WARP_ATTENTION
+from tvm_tile.tile.time import ALONE
 
 H200 = find_device("nvidia/h200")
-FAMILIES = {
-    "nvidia/h200": {"wgmma", "mma", "matvec", "elementwise", "reduction"},
-    "nvidia/a100": {"mma", "matvec", "elementwise", "reduction"},
-    "amd/mi300x": {"matrix_cores", "matvec", "elementwise", "reduction"},
-}
-SMALL = (
-    product("contraction", (64, 96), (96, 48), "float32"),
-    convolution((1, 16, 14, 14), 32, 3, 1),
+CASES = {f"{case.name} {case.dtype}": case for case in cases()}
+# Cases that all rules have tiles for, taken together.
+OF_ALL_RULES = (
+    "product 64x64x64 float16",
+    "product 8x4096x4096 float16",
+    "convolution 32 112 16 1/1 float32",
+    "softmax (64, 64) float32",
+    "permuted (1024, 1024) (1, 0) float16",
+    "attention 12x128x128x64 float16",
+    "attention 12x128x128x64 float32",
+    "attention 12x1x256x64 float16",
+    "inverted bottleneck 24 56 float16",
+    "LSTM cell 1x128 float32",
 )
+FEW = [CASES[name] for name in (
+    "sum of rows (64, 64) float16", "relu (64, 64) float16", "relu (64, 64) float32",
+    "product 1x512x512 float32",
+)]  # fmt: skip
 
 
-def as_predicted(_: tirx.PrimFunc, written: Mapping[int, Scheduled]) -> dict[int, float]:
-    return {rank: done.seconds for rank, done in written.items()}
+def rules_of(case: Case) -> set[str]:
+    """Names of the rules of which tiles are measured."""
+    functions = case.functions(H200)
+    return {choice.rule.name for f in functions for _, choice in choices_to_measure(f, H200)}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_of_a_device_is_measured_and_predicted_again(name: str) -> None:
-    device = find_device(name)
-    own = [case for case in cases() if case.family != "contraction"]
+def timer(_: tirx.PrimFunc, written: Sequence[Scheduled]) -> Mapping[int, Timed]:
+    """A GPU that takes as long as is predicted, on which the kernel at place 1 does not build."""
+    seconds = {place: done.seconds for place, done in enumerate(written) if place != 1}
+    return {place: Timed(own, own / 2) for place, own in seconds.items()}
+
+
+@pytest.mark.bank(12)
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_has_tiles_that_say_what_they_do(name: str) -> None:
+    found = [
+        pair for func in CASES[name].functions(H200) for pair in choices_to_measure(func, H200)
+    ]
+    assert found
+    assert {rank for rank, _ in found} <= {*RANKS}
+    assert all(choice.works for _, choice in found)
+
+
+def test_names_tell_cases_apart() -> None:
+    assert len(CASES) == len(list(cases()))
+
+
+def test_tiles_of_every_rule_are_measured() -> None:
+    rules = {finder.rule for finder in RULES} - {CODED, MATRIX_CORES} | {COLUMN, WARP_ATTENTION}
+    found = set[str]().union(*(rules_of(CASES[name]) for name in OF_ALL_RULES))
+    assert found == {rule.name for rule in rules}
+
+
+def test_measured_tiles_are_kept_and_described_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
-    samples = measure_tiles(device, as_predicted, own, progress=lines.append)
-    assert {found.family for found in samples.families} == FAMILIES[name]
-    assert len(lines) == len(own)
-    for family in FAMILIES[name]:
-        assert sum(found.family == family for found in samples.families) >= 2
-    for group in groups_of(samples, device):
-        assert group.predict(device) == pytest.approx(group.measured, rel=1e-12)
+    samples = measure_tiles(H200, timer, FEW, gpu="a GPU", date="today", progress=lines.append)
+    assert (samples.gpu, samples.date, len(samples.functions)) == ("a GPU", "today", len(FEW))
+    assert [line.partition(":")[0] for line in lines] == [f"{c.name}, {c.dtype}" for c in FEW]
+    assert all(tile.cold == tile.predicted == 2 * tile.warm for tile in samples.tiles)
+    samples.write(tmp_path / "of.tiles.json")
+    read = Samples.read(tmp_path / "of.tiles.json")
+    assert read == samples
+    assert (predictions(read.tiles, H200, ALONE) == predictions(samples.tiles, H200, ALONE)).all()
+    monkeypatch.setattr("tvm_tile.calibrate.tiles.cases", lambda: iter(FEW))
+    silent = replace(samples, tiles=tuple(replace(tile, works=()) for tile in samples.tiles))
+    assert described(silent, H200) == samples
 
 
-def test_contractions_are_predicted_again() -> None:
-    samples = measure_tiles(H200, as_predicted, SMALL)
-    assert len(samples.contractions) == len(SMALL)
-    for group in groups_of(samples, H200):
-        assert len(group.measured) > 10
-        assert group.predict(H200) == pytest.approx(group.measured, rel=1e-12)
-
-
-def test_all_contractions_that_calibration_names_are_for_cuda_cores() -> None:
-    families = [case.family for case in cases()]
-    assert {*families} == {*PARAMETERS}
-    assert families.count("contraction") >= 20
-
-
-def test_kernels_that_are_measured_to_start_later_move_the_start_alone() -> None:
-    late = 3e-6
-
-    def later(_: tirx.PrimFunc, written: Mapping[int, Scheduled]) -> dict[int, float]:
-        return {rank: done.seconds + late for rank, done in written.items()}
-
-    own = [case for case in cases() if case.family == "matvec"]
-    fitted, (fit,) = fit_times(H200, groups_of(measure_tiles(H200, later, own), H200))
-    cycles = H200.times.matvec.start_cycles + late * H200.clock
-    assert fitted.times.matvec.start_cycles == pytest.approx(cycles, rel=0.02)
-    assert fit.held_out is not None
-    assert fit.held_out.error < 0.01
-    origin = fitted.times.matvec.origin
-    assert fitted.times.matvec == replace(
-        H200.times.matvec, start_cycles=fitted.times.matvec.start_cycles, origin=origin
-    )
-
-
-def test_tiles_that_compute_the_same_are_timed_on_the_emulated_device() -> None:
-    emulated = find_device("emulated")
-    samples = measure_tiles(emulated, timer_on(emulated), SMALL[:1])
-    (found,) = samples.contractions
-    assert all(tile.seconds > 0 for tile in found.tiles)
+@contextmanager
+def timer_on(_: Device) -> Iterator[Timer]:
+    yield timer
 
 
 @pytest.fixture
-def _matvecs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [case for case in cases() if case.family == "matvec"]
-    monkeypatch.setattr("tvm_tile.calibrate.tiles.cases", lambda: iter(own))
-    monkeypatch.setattr("tvm_tile.calibrate.tiles.timer_on", lambda _: as_predicted)
+def _few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvm_tile.calibrate.tiles.cases", lambda: iter(FEW))
+    monkeypatch.setattr("tvm_tile.calibrate.tiles.timer_on", timer_on)
     monkeypatch.setattr("tvm_tile.calibrate.calibrate", lambda *_: (H200, H200))
 
 
-@pytest.mark.usefixtures("_matvecs_alone")
+@pytest.mark.usefixtures("_few_cases")
 def test_the_command_writes_measured_tiles_and_a_fitted_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.json"
     assert main(["calibrate", "--fit", "-o", str(path)]) == 0
-    fitted, told = read_record(path), capsys.readouterr().out
-    assert fitted.times.matvec.origin.startswith("fitted on nvidia/h200 to")
-    assert fitted.times.matvec.start_cycles == pytest.approx(H200.times.matvec.start_cycles)
-    assert replace(fitted.times, matvec=H200.times.matvec) == H200.times
-    assert "matvec, held out: predictions are off by 0.0%" in told
-    start = f"{H200.times.matvec.start_cycles:.4g}"
-    assert f"start_cycles: {start} ± 0%, before {start}" in told
-    assert len(Samples.read(tmp_path / "mine.tiles.json").families) == 4
+    samples, fitted = Samples.read(tmp_path / "mine.tiles.json"), read_record(path)
+    told = capsys.readouterr().out
+    assert samples == measure_tiles(H200, timer, FEW, gpu=samples.gpu, date=samples.date)
+    assert H200.measured is not None
+    assert (samples.gpu, samples.date) == (H200.measured.gpu, H200.measured.date)
+    chip = fitted.times.chip
+    assert chip.origin.startswith(f"fitted on {samples.gpu}, {samples.date}, to ")
+    assert chip.origin in told
+    before = H200.times.chip.cold_start_cycles
+    assert f"cold_start_cycles: {chip.cold_start_cycles:.4g}, before {before:.4g}\n" in told
+    assert replace(fitted, times=replace(fitted.times, chip=H200.times.chip)) == H200
 
 
-@pytest.mark.usefixtures("_matvecs_alone")
+@pytest.mark.usefixtures("_few_cases")
 def test_without_scipy_the_command_says_so_before_it_measures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

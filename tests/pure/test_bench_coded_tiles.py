@@ -1,4 +1,4 @@
-"""The benchmark of tiles with codes: its records, the fit to them, and its page."""
+"""The benchmark of tiles with codes: its records and its page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.coded_tiles import fit
 from bench.coded_tiles.__main__ import _RESULTS, PRODUCTS, main
 from bench.coded_tiles.record import TILES, MeasuredTile, by_product, read, read_all
 from bench.coded_tiles.report import PAGE, floor_us, page
 from bench.lines import put, rewrite
-from tvm_tile.device import Device, find_device
+from tvm_tile.device import find_device
 from tvm_tile.tile.coded.few_vectors import CodedTile
 
 H100 = find_device("nvidia/h100")
@@ -23,12 +22,6 @@ def records() -> list[MeasuredTile]:
     return read(_RESULTS / TILES, "nvidia/h100")
 
 
-def _with(device: Device, **values: float) -> Device:
-    assert device.times.coded is not None
-    times = replace(device.times.coded, **values)
-    return replace(device, times=replace(device.times, coded=times))
-
-
 def test_the_records_are_of_all_tiles_of_the_products_and_right(
     records: list[MeasuredTile],
 ) -> None:
@@ -36,22 +29,6 @@ def test_the_records_are_of_all_tiles_of_the_products_and_right(
     assert {(p.vectors, p.rows, p.depth) for p in found} == set(PRODUCTS[:5])  # as time was up
     assert len(records) == 174 == sum(map(len, found.values()))
     assert all(one.us > floor_us(one.product, H100) for one in records)
-
-
-def test_fitting_finds_the_records_parameters_again(records: list[MeasuredTile]) -> None:
-    known = H100.times.coded
-    assert known is not None
-    factors = zip(fit.PARAMETERS, (0.9, 1.15, 0.9, 1.15, 0.9), strict=True)
-    start = _with(H100, **{name: getattr(known, name) * factor for name, factor in factors})
-    fitted, whole, half = fit.fit(records, start)
-    assert fitted.times.coded is not None
-    for name in fit.PARAMETERS:
-        assert getattr(fitted.times.coded, name) == pytest.approx(getattr(known, name), rel=0.04)
-    assert whole.fitted.error < 0.13
-    assert half is not None
-    assert half.held_out is not None
-    assert half.held_out.error < 0.13
-    assert "load_cycles: 8" in fit.describe(whole, half)
 
 
 def test_the_committed_page_is_that_of_the_records(

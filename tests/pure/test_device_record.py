@@ -208,7 +208,7 @@ def test_times_that_are_left_out_are_named() -> None:
 
 def test_records_from_before_there_were_times_are_refused_with_a_remedy() -> None:
     record = content() | {"format": 2}
-    with pytest.raises(DeviceRecordError, match="format 7") as raised:
+    with pytest.raises(DeviceRecordError, match="format 8") as raised:
         from_json(json.dumps(record))
     assert "tvm-tile calibrate" in raised.value.remedy
 

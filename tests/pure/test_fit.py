@@ -1,155 +1,159 @@
-"""Fits of time models find the parameters again with which measurements were made."""
+"""Fits of the model of time find the numbers again with which measurements were made."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from operators import conv2d, einsum, elementwise, matmul, row_sum
 
-from tvm_tile.calibrate.fit import PARAMETERS, Fit, fit_times, quality
-from tvm_tile.calibrate.samples import (
-    ContractionSamples,
-    ContractionTile,
-    FamilySamples,
-    Samples,
-    groups_of,
-    tile_seconds,
+from tvm_tile.calibrate.fit import (
+    fit_times,
+    fitted_record,
+    numbers_of,
+    predictions,
+    quality,
+    with_numbers,
 )
+from tvm_tile.calibrate.samples import Samples, TileSample
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.record import from_json, to_json
 from tvm_tile.errors import CalibrationError, InstallationError
-from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.construct import construct_contraction, contraction_predictor
-from tvm_tile.tile.rtile import RProgram
+from tvm_tile.tile.time import ALONE, AMID, Part, Unit, Work
 
 H200 = find_device("nvidia/h200")
-A100 = find_device("nvidia/a100")
-RANKS = (*range(8), 12, 20, 35, 60, 100, 180)
-CONTRACTIONS = (
-    matmul(512, 512, 512),
-    matmul(256, 256, 256),
-    matmul(128, 768, 3072),
-    matmul(64, 1000, 2048),
-    conv2d(64, 64, 28, 3),
-    conv2d(128, 128, 14, 3),
-    conv2d(64, 256, 28, 1),
-    conv2d(256, 512, 7, 3),
-)
-FAMILIES = {
-    "wgmma": [einsum("mk", "nk", "mn", m=m, n=m, k=512) for m in (128, 512)],
-    "mma": [einsum("mk", "nk", "mn", m=m, n=m, k=512) for m in (128, 512)],
-    "matvec": [matmul(1, n, 4096) for n in (1024, 4096)],
-    "elementwise": [elementwise(n, 64) for n in (16, 64)],
-    "reduction": [row_sum(n, 64) for n in (64, 256)],
-}
+SCENES = (ALONE, AMID)
 
 
-def programs(operator: Operator) -> list[RProgram]:
-    plans = construct_contraction(operator, H200, max(RANKS) + 1)
-    return [plans[rank] for rank in RANKS if rank < len(plans)]
+def work(random: np.random.Generator, unit: Unit, blocks: int) -> Work:
+    """A kernel that loads, multiplies and stores; the more blocks, the less each does."""
+
+    def drawn(most: float) -> float:
+        return float(most ** random.uniform())
+
+    load = Part(fills=drawn(1e5), moves=drawn(100), wavefronts=drawn(500), loads=1, barriers=1)
+    step = Part(
+        repeats=drawn(3e4) / blocks + 1,
+        fills=drawn(2e4),
+        operations=drawn(1000),
+        moves=drawn(100),
+        wavefronts=drawn(500),
+        flops=0.0 if unit is Unit.CORES else drawn(1e7),
+        loads=random.integers(2).item(),
+        barriers=random.integers(3).item(),
+        exchanges=random.integers(9).item(),
+        steps=random.integers(9).item(),
+        arrivals=random.integers(2).item(),
+        ahead=random.integers(1, 4).item(),
+    )
+    store = Part(stores=drawn(1e5), moves=drawn(100), exchanges=random.integers(9).item())
+    dtype = "" if unit is Unit.CORES else "float16"
+    resident, warps = random.integers(1, 5).item(), 2 ** random.integers(6).item()
+    moved = drawn(1e8), drawn(1e7)
+    return Work(
+        blocks=blocks, resident=resident, warps=warps, parts=(load, step, store), read=moved[0],
+        written=moved[1], unit=unit, dtype=dtype,
+    )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def tiles() -> dict[Operator, list[RProgram]]:
-    return {operator: programs(operator) for operator in CONTRACTIONS}
-
-
-def measured(
-    true: Device, tiles: dict[Operator, list[RProgram]], noise: Callable[[int], np.ndarray]
-) -> Samples:
-    """What a GPU would measure whose parameters are those of ``true``."""
-    contractions = []
-    for operator, own in tiles.items():
-        seconds = contraction_predictor(own, true)(true) * noise(len(own))
-        pairs = zip(own, seconds.tolist(), strict=True)
-        contractions.append(
-            ContractionSamples(operator, tuple(ContractionTile.of(*pair) for pair in pairs))
-        )
-    families = []
-    for family, operators in FAMILIES.items():
-        for operator in operators:
-            found = tuple(tile_seconds(family, operator, true).items())[:6]
-            families.append(FamilySamples(family, operator, found))
-    return Samples("a GPU", "2026-11-24", tuple(contractions), tuple(families))
-
-
-def exactly(count: int) -> np.ndarray:
-    return np.ones(count)
+def measured(true: Device, noise: float = 0.0, functions: int = 60, seed: int = 1) -> Samples:
+    """What a GPU would measure whose numbers are those of ``true``."""
+    random, found = np.random.default_rng(seed), list[TileSample]()
+    for number in range(functions):
+        unit = (Unit.CORES, Unit.WARP, Unit.GROUP)[number % 3]
+        for rank in range(6):
+            works = tuple(
+                work(random, unit, 2 ** random.integers(12).item())
+                for _ in range(1 + (number % 7 == 0))
+            )
+            tile = TileSample(f"f{number}", "mma", rank, f"{rank}", 1.0, works, cold=1.0, warm=1.0)
+            cold, warm = (
+                predictions([tile], true, scene).item() * np.exp(noise * random.standard_normal())
+                for scene in SCENES
+            )
+            found.append(replace(tile, cold=float(cold), warm=float(warm)))
+    return Samples("a GPU", "2026-11-28", tuple(found))
 
 
 def other(device: Device, seed: int) -> Device:
-    """The device with every fitted parameter up to a half larger, or a third smaller."""
-    random = np.random.default_rng(seed)
-    times = device.times
-    for family, names in PARAMETERS.items():
-        own = getattr(times, family)
-        if own is not None:
-            factors = dict(zip(names, np.exp(random.uniform(-0.4, 0.4, len(names))), strict=True))
-            values = {name: getattr(own, name) * factor for name, factor in factors.items()}
-            times = replace(times, **{family: replace(own, **values)})
-    return replace(device, times=times)
-
-
-def values(fits: Sequence[Fit]) -> dict[tuple[str, str], float]:
-    return {(fit.family, name): value for fit in fits for name, value, _ in fit.values}
+    """The device with every number of its chip up to a half larger, or a third smaller."""
+    random, numbers = np.random.default_rng(seed), numbers_of(device.times.chip)
+    values = {
+        name: value * float(np.exp(random.uniform(-0.4, 0.4))) for name, value in numbers.items()
+    }
+    chip = with_numbers(device.times.chip, values)
+    return replace(device, times=replace(device.times, chip=chip))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_fit_finds_the_parameters_again(seed: int, tiles: Any) -> None:
+def test_a_fit_predicts_what_it_has_not_seen(seed: int) -> None:
     true = other(H200, seed)
-    fitted, fits = fit_times(H200, groups_of(measured(true, tiles, exactly), H200))
-    assert {fit.family for fit in fits} == {"contraction", *FAMILIES}
-    for (family, name), value in values(fits).items():
-        assert value == pytest.approx(getattr(getattr(true.times, family), name), rel=0.03)
-        assert value == getattr(getattr(fitted.times, family), name)
-    for fit in fits:
-        assert fit.held_out is not None
-        assert fit.held_out.error < 0.005
-        assert fit.held_out.most_regret < 0.005
+    functions = list(measured(true).functions.values())
+    known, held = functions[::2], functions[1::2]
+    fitted = fit_times(H200, known)
+    for scene in SCENES:
+        before, after = (quality(held, device, scene) for device in (H200, fitted))
+        assert after.error < 0.02 < 0.05 < before.error
+        assert after.bias == pytest.approx(1, abs=0.02)
+        assert after.regret - 1 < 0.3 * (before.regret - 1)
+    for name in ("cold_start_cycles", "start_cycles"):
+        assert numbers_of(fitted.times.chip)[name] == pytest.approx(
+            numbers_of(true.times.chip)[name], rel=0.05
+        )
+    assert replace(fitted.times, chip=H200.times.chip) == H200.times
 
 
-def test_with_noise_a_fit_is_better_than_no_fit_on_operators_that_it_has_not_seen(
-    tiles: Any,
-) -> None:
-    true, random = other(H200, 4), np.random.default_rng(4)
-    samples = measured(true, tiles, lambda count: np.exp(0.03 * random.standard_normal(count)))
-    groups = [g for g in groups_of(samples, H200) if g.family == "contraction"]
-    _, (fit,) = fit_times(H200, groups)
-    assert fit.held_out is not None
-    assert fit.held_out.error < 0.04 < quality(groups[1::2], H200).error
-    errors = {name: error for name, _, error in fit.values}
-    assert all(error > 0 for error in errors.values())
-    # Nearly all that small products take is their start; hardly anything tells of copies.
-    assert errors["start_cycles"] < 0.05 < errors["copy_slots"]
+def test_what_the_samples_say_nothing_of_stays_as_it_was() -> None:
+    samples = measured(other(H200, 3))
+    own = [tiles for tiles in samples.functions.values() if tiles[0].works[0].unit is Unit.CORES]
+    before, after = numbers_of(H200.times.chip), numbers_of(fit_times(H200, own).times.chip)
+    assert before.keys() == after.keys()
+    kept = {name for name in before if after[name] == pytest.approx(before[name])}
+    assert kept == {"meeting_cycles"} | {name for name in before if "_unit." in name}
 
 
-def test_a_record_keeps_what_was_fitted_and_how_well(tiles: Any) -> None:
-    fitted, _ = fit_times(H200, groups_of(measured(other(H200, 5), tiles, exactly), H200))
+def test_a_record_says_what_its_numbers_were_fitted_to_and_how_well_they_do() -> None:
+    samples = measured(other(H200, 5), noise=0.03, functions=24)
+    silent = replace(samples.tiles[0], function="silent", works=())
+    fitted = fitted_record(H200, replace(samples, tiles=(*samples.tiles, silent)))
     assert from_json(to_json(fitted)) == fitted
-    origin = fitted.times.contraction.origin
-    assert origin.startswith("fitted on nvidia/h200 to 112 measured tiles: of what was held out")
-    assert "start_cycles 0%" in origin
-    assert fitted.times.sort == H200.times.sort
+    origin, functions = fitted.times.chip.origin, list(samples.functions.values())
+    assert origin.startswith("fitted on a GPU, 2026-11-28, to 144 tiles of 24 functions; ")
+    halves = [[f for i, f in enumerate(functions) if i // 2 % 2 == half] for half in (0, 1)]
+    known = fit_times(H200, halves[0])
+    for words, scene in (("alone", ALONE), ("amid others", AMID)):
+        assert f"{words}, {quality(halves[1], known, scene).describe()}" in origin
+    assert fitted.times.fitted_on == H200.times.fitted_on
 
 
-def test_families_that_were_not_measured_keep_their_parameters() -> None:
-    assert fit_times(A100, ()) == (A100, ())
+def test_too_few_functions_are_refused() -> None:
+    with pytest.raises(CalibrationError, match="three functions or more"):
+        fitted_record(H200, measured(H200, functions=2))
 
 
-def test_samples_are_read_as_they_were_written(tmp_path: Path, tiles: Any) -> None:
-    samples = measured(H200, tiles, exactly)
-    path = tmp_path / "samples.json"
+def test_the_regret_is_that_of_the_tile_with_the_least_predicted_time() -> None:
+    (own,) = measured(H200, functions=1).functions.values()
+    chosen = int(np.argmin(predictions(own, H200, AMID)))
+    slower = [replace(tile, warm=tile.warm * (1.5 if i == chosen else 1.0)) for i, tile in
+              enumerate(own)]  # fmt: skip
+    found = quality([slower], H200, AMID)
+    fastest = min(tile.warm for tile in slower)
+    assert found.worst == pytest.approx(slower[chosen].warm / fastest)
+    assert found.regret == pytest.approx(found.worst)
+    assert quality([slower], H200, ALONE).worst == 1
+
+
+def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
+    samples, path = measured(H200, functions=3), tmp_path / "samples.tiles.json"
     samples.write(path)
     assert Samples.read(path) == samples
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"gpu": 1}', "[" * 10**5])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "3", '{"gpu": 1, "date": ""}', '{"gpu": "", "date": ""}\n{}', "[" * 10**5]
+)
 def test_what_is_no_file_of_samples_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "samples.json"
     path.write_text(text, encoding="utf-8")
@@ -159,19 +163,7 @@ def test_what_is_no_file_of_samples_is_refused(text: str, tmp_path: Path) -> Non
         Samples.read(tmp_path / "missing.json")
 
 
-def test_the_regret_is_that_of_the_tile_with_the_least_predicted_time(tiles: Any) -> None:
-    group, *_ = groups_of(measured(H200, tiles, exactly), H200)
-    chosen = int(np.argmin(group.predict(H200)))
-    slower = group.measured.copy()
-    slower[chosen] *= 1.5
-    fastest = min(np.delete(slower, chosen).min(), slower[chosen])
-    found = quality([replace(group, measured=slower)], H200)
-    assert found.most_regret == pytest.approx(slower[chosen] / fastest - 1)
-    assert found.mean_regret == found.most_regret > 0
-
-
-def test_without_scipy_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tiles: Any) -> None:
-    groups = groups_of(measured(H200, tiles, exactly), H200)
+def test_without_scipy_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(InstallationError, match="needs SciPy"):
-        fit_times(H200, groups)
+        fit_times(H200, ())

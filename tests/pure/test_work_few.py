@@ -157,5 +157,5 @@ def test_codes_of_many_vectors(vectors: int, bits: int) -> None:
         assert total(own, "fills") >= fills * (1 - 1e-9)
         assert total(own, "stores") >= own.written * (1 - 1e-9)
         assert own.written == vectors * 4096 * 2
-        assert (stored.barriers > 0) == (tile.splits > 1)
+        assert (stored.meetings > 0) == (tile.splits > 1)
     check_times(tiles)

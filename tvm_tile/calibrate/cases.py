@@ -1,8 +1,8 @@
 """Operators of usual networks, of which tiles are measured: what the model of time is fitted to.
 
-Each is a small model in Relax, which the compiler's own stages fuse, so that kernels are measured as
-models have them. They are large and small, of every rule; neighbours in the list are alike, so that
-every other one can be held out of a fit.
+Each is a small model in Relax, which the compiler's own stages fuse, so that kernels are measured
+as models have them. They are large and small, of every rule; neighbours in the list are alike, so
+that every other one can be held out of a fit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Case:
     body: Callable[..., relax.Expr]
 
     def functions(self, device: Device) -> tuple[tirx.PrimFunc, ...]:
-        """Its fused, unscheduled functions, as a model for a device has them."""
+        """The case's fused, unscheduled functions, as a model for a device has them."""
         builder = relax.BlockBuilder()
         inputs = [
             relax.Var(f"x{place}", relax.TensorType(shape, self.dtype))
@@ -55,7 +55,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All cases, like ones side by side."""
     yield from _products()
     yield from _convolutions()
     yield from _windows()
@@ -78,10 +78,10 @@ def _products() -> Iterator[Case]:
     ):  # fmt: skip
         yield Case(f"product {m}x{n}x{k}", _HALF, ((m, k), (k, n)), op.matmul)
     for m, n, k in ((197, 1536, 384), (128, 3072, 768), (4096, 1280, 320), (8, 3072, 768)):
-        shapes = ((m, k), (k, n), (n,))
+        shapes: tuple[Shape, ...] = ((m, k), (k, n), (n,))
         yield Case(f"linear, gelu {m}x{n}x{k}", _HALF, shapes, _linear_gelu)
-        shapes = ((m, k), (k, n), (n,), (m, n))
-        yield Case(f"linear, residual {m}x{n}x{k}", _HALF, shapes, _linear_residual)
+        with_residual = (*shapes, (m, n))
+        yield Case(f"linear, residual {m}x{n}x{k}", _HALF, with_residual, _linear_residual)
     for m, n, k in (
         (64, 64, 64), (128, 128, 128), (256, 256, 256), (128, 768, 768), (512, 512, 512),
         (197, 3072, 768), (128, 768, 3072), (1024, 1024, 1024), (2048, 2048, 64), (64, 1000, 2048),
@@ -132,10 +132,12 @@ def _windows() -> Iterator[Case]:
         pad = (kernel - 1) // 2
         for dtype in (_HALF, _SINGLE):
             body = partial(op.nn.conv2d, strides=stride, padding=pad, groups=channels)
-            shapes = ((1, channels, size, size), (channels, 1, kernel, kernel))
+            shapes: tuple[Shape, ...] = (
+                (1, channels, size, size), (channels, 1, kernel, kernel),
+            )  # fmt: skip
             yield Case(f"depthwise {channels} {size} {kernel}/{stride}", dtype, shapes, body)
     for channels, size, kernel, stride in ((64, 112, 3, 2), (192, 35, 3, 1), (480, 14, 3, 1)):
-        pool = dict(pool_size=(kernel, kernel), strides=(stride, stride), padding=(1, 1))
+        pool = {"pool_size": (kernel, kernel), "strides": (stride, stride), "padding": (1, 1)}
         for dtype, body in ((_HALF, op.nn.max_pool2d), (_SINGLE, op.nn.avg_pool2d)):
             shapes = ((1, channels, size, size),)
             name = f"pool {channels} {size} {kernel}/{stride}"
@@ -162,17 +164,25 @@ def _rows() -> Iterator[Case]:
 
 def _moves() -> Iterator[Case]:
     """Element-wise operators and copies in another order."""
-    for shape in ((1, 1000), (64, 64), (128, 768), (1, 64, 56, 56), (1024, 4096), (64, 256, 56, 56)):
+    shape: Shape
+    for shape in (
+        (1, 1000), (64, 64), (128, 768), (1, 64, 56, 56), (1024, 4096), (64, 256, 56, 56),
+    ):  # fmt: skip
         for dtype in (_HALF, _SINGLE):
             yield Case(f"relu {shape}", dtype, (shape,), op.nn.relu)
-            yield Case(f"gelu of sum {shape}", dtype, (shape, shape), lambda x, y: op.nn.gelu(x + y))
+            yield Case(f"gelu of sum {shape}", dtype, (shape, shape), _gelu_of_sum)
     for shape, order in (
-        ((197, 12, 64), (1, 0, 2)), ((1, 64, 56, 56), (0, 2, 3, 1)), ((1, 56, 56, 64), (0, 3, 1, 2)),
-        ((1024, 1024), (1, 0)), ((4096, 768), (1, 0)), ((8, 8, 7, 8, 7, 96), (0, 1, 3, 2, 4, 5)),
+        ((197, 12, 64), (1, 0, 2)), ((1, 64, 56, 56), (0, 2, 3, 1)),
+        ((1, 56, 56, 64), (0, 3, 1, 2)), ((1024, 1024), (1, 0)), ((4096, 768), (1, 0)),
+        ((8, 8, 7, 8, 7, 96), (0, 1, 3, 2, 4, 5)),
     ):  # fmt: skip
         for dtype in (_HALF, _SINGLE):
             body = partial(op.permute_dims, axes=order)
             yield Case(f"permuted {shape} {order}", dtype, (shape,), body)
+
+
+def _gelu_of_sum(x: Any, y: Any) -> relax.Expr:
+    return op.nn.gelu(op.add(x, y))
 
 
 def _attentions() -> Iterator[Case]:
@@ -198,7 +208,7 @@ def _several_products() -> Iterator[Case]:
     for rows, depth, hidden, columns in (
         (4096, 64, 64, 64), (3136, 96, 384, 96), (65536, 32, 64, 16), (200704, 96, 384, 96),
     ):  # fmt: skip
-        shapes = ((rows, depth), (depth, hidden), (hidden, columns))
+        shapes: tuple[Shape, ...] = ((rows, depth), (depth, hidden), (hidden, columns))
         name = f"feed-forward {rows}x{depth}x{hidden}x{columns}"
         yield Case(name, _HALF, shapes, _feed_forward)
     for channels, hidden, size in ((24, 144, 56), (40, 240, 28), (96, 576, 14)):
@@ -217,7 +227,7 @@ def _feed_forward(x: Any, w: Any, v: Any) -> relax.Expr:
 
 
 def _bottleneck(x: Any, first: Any, window: Any, last: Any) -> relax.Expr:
-    own = dict(data_layout="NHWC", kernel_layout="OHWI")
+    own = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
     hidden = op.nn.relu(op.nn.conv2d(x, first, **own))
     groups = int(window.ty.shape[2])
     hidden = op.nn.conv2d(

@@ -13,20 +13,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tvm_tile.calibrate.samples import Sample
+from tvm_tile.calibrate.samples import Samples, TileSample
 from tvm_tile.device import Device
 from tvm_tile.device.chip_times import ChipTimes, UnitTimes
-from tvm_tile.errors import InstallationError
+from tvm_tile.errors import CalibrationError, InstallationError
 from tvm_tile.tile.time import ALONE, AMID, Batch, Scene
 
 Floats = npt.NDArray[np.float64]
 # How sure the numbers from before the fit are: a standard deviation of their logarithms. What the
 # samples say nothing of stays as it was.
 _DOUBT = 1.0
+# The search stays that near to the numbers before, as logarithms, and below that exponent: there
+# only the longest time counts, and far above, powers of times are no floating-point numbers.
+_FARTHEST, _STEEPEST = 4.0, 16.0
 # Beside the difference to the function's other tiles, how much a tile's own error counts.
 _OWN = 0.3
 # Tiles much slower than the function's best count less, by this power of their ratio: no model
@@ -63,7 +67,7 @@ class Quality:
 
 
 def fit_times(
-    device: Device, functions: Sequence[Sequence[Sample]], rounds: int = 60
+    device: Device, functions: Sequence[Sequence[TileSample]], rounds: int = 60
 ) -> Device:
     """The device with the numbers of its chip fitted to measured tiles.
 
@@ -93,7 +97,39 @@ def fit_times(
     return problem.at(found.x)
 
 
-def quality(functions: Sequence[Sequence[Sample]], device: Device, scene: Scene) -> Quality:
+def fitted_record(device: Device, samples: Samples) -> Device:
+    """The device with the numbers of its chip fitted to all samples, and their origin in words.
+
+    The origin says, too, how the model does on functions that it was not fitted to: for that, it
+    is fitted to one half of them first, in which neighbours, a shape in two dtypes, are together.
+
+    Raises:
+        CalibrationError: too few functions have tiles that say what they do.
+        InstallationError: SciPy is missing.
+    """
+    told = [own for own in samples.functions.values() if any(tile.works for tile in own)]
+    known, held = ([own for i, own in enumerate(told) if i // 2 % 2 == half] for half in (0, 1))
+    if not held:
+        raise CalibrationError(
+            "three functions or more must have tiles that say what they do",
+            str(len(told)),
+            "measure all cases with `tvm-tile calibrate --fit`",
+        )
+    of_half, fitted = fit_times(device, known), fit_times(device, told)
+    found = [
+        f"{words}, {quality(held, of_half, scene).describe()}"
+        for words, scene in (("alone", ALONE), ("amid others", AMID))
+    ]
+    count = sum(1 for own in told for tile in own if tile.works)
+    origin = (
+        f"fitted on {samples.gpu}, {samples.date}, to {count} tiles of {len(told)} functions; "
+        f"fitted to half of these, of the others: {'; '.join(found)}"
+    )
+    chip = replace(fitted.times.chip, origin=origin)
+    return replace(fitted, times=replace(fitted.times, chip=chip))
+
+
+def quality(functions: Sequence[Sequence[TileSample]], device: Device, scene: Scene) -> Quality:
     """How well the model of a device does on tiles that say what they do, in one scene."""
     errors, regrets = [], []
     for own in functions:
@@ -113,7 +149,7 @@ def quality(functions: Sequence[Sequence[Sample]], device: Device, scene: Scene)
     )
 
 
-def predictions(tiles: Sequence[Sample], device: Device, scene: Scene) -> Floats:
+def predictions(tiles: Sequence[TileSample], device: Device, scene: Scene) -> Floats:
     """Predicted seconds of tiles, shape (tiles,); each tile's kernels follow one another."""
     return _Kernels.of(tiles).seconds(device, scene)
 
@@ -131,7 +167,7 @@ class _Kernels:
     starts: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, tiles: Sequence[Sample]) -> _Kernels:
+    def of(cls, tiles: Sequence[TileSample]) -> _Kernels:
         """The kernels of tiles that say what they do."""
         works = [work for tile in tiles for work in tile.works]
         starts = np.cumsum([0, *(len(tile.works) for tile in tiles[:-1])])
@@ -142,7 +178,7 @@ class _Kernels:
         return np.asarray(np.add.reduceat(self.batch.seconds(device, scene), self.starts))
 
 
-def _measured(tiles: Sequence[Sample], scene: Scene) -> Floats:
+def _measured(tiles: Sequence[TileSample], scene: Scene) -> Floats:
     return np.array([tile.cold if scene == ALONE else tile.warm for tile in tiles])
 
 
@@ -162,12 +198,12 @@ class _Problem:
     device: Device
     names: tuple[str, ...]
     start: Floats
-    tiles: tuple[Sample, ...]
+    tiles: tuple[TileSample, ...]
     kernels: _Kernels
     functions: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, device: Device, functions: Sequence[Sequence[Sample]]) -> _Problem:
+    def of(cls, device: Device, functions: Sequence[Sequence[TileSample]]) -> _Problem:
         """The problem of fitting a device to functions' tiles."""
         numbers = numbers_of(device.times.chip)
         tiles = tuple(tile for own in functions for tile in own)
@@ -182,7 +218,10 @@ class _Problem:
 
     def at(self, point: Floats) -> Device:
         """The device with other numbers."""
-        values = dict(zip(self.names, np.exp(point).tolist(), strict=True))
+        near = np.clip(point, self.start - _FARTHEST, self.start + _FARTHEST)
+        is_power = [name.endswith("_power") for name in self.names]
+        found = np.minimum(np.exp(near), np.where(is_power, _STEEPEST, np.inf))
+        values = dict(zip(self.names, found.tolist(), strict=True))
         chip = with_numbers(self.device.times.chip, values)
         return replace(self.device, times=replace(self.device.times, chip=chip))
 
@@ -215,9 +254,8 @@ def numbers_of(chip: ChipTimes) -> dict[str, float]:
 
 def with_numbers(chip: ChipTimes, values: Mapping[str, float]) -> ChipTimes:
     """A chip with other numbers, named as :func:`numbers_of` has them."""
-    own = {name: value for name, value in values.items() if "." not in name}
-    units = {name.partition(".")[0] for name in values if "." in name}
-    for unit in units:
+    own: dict[str, Any] = {name: value for name, value in values.items() if "." not in name}
+    for unit in {name.partition(".")[0] for name in values if "." in name}:
         inner = {
             name.partition(".")[2]: value
             for name, value in values.items()

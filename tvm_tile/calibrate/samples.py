@@ -19,7 +19,7 @@ from tvm_tile.tile.time import Work
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TileSample:
     """One measured tile.
 
     Attributes:
@@ -55,12 +55,12 @@ class Samples:
 
     gpu: str
     date: str
-    tiles: tuple[Sample, ...]
+    tiles: tuple[TileSample, ...]
 
     @property
-    def functions(self) -> Mapping[str, tuple[Sample, ...]]:
+    def functions(self) -> Mapping[str, tuple[TileSample, ...]]:
         """The tiles of each function, by its name, in the order of the file."""
-        found: dict[str, list[Sample]] = defaultdict(list)
+        found: dict[str, list[TileSample]] = defaultdict(list)
         for tile in self.tiles:
             found[tile.function].append(tile)
         return {name: tuple(own) for name, own in found.items()}
@@ -84,10 +84,12 @@ class Samples:
         """
         try:
             head, *lines = path.read_text(encoding="utf-8").splitlines()
-            tiles = tuple(revived(Sample, json.loads(line)) for line in lines)
-            return cls(**json.loads(head), tiles=tiles)
-        except (OSError, ValueError, TypeError) as error:
+            tiles = [json.loads(line) for line in lines]
+            found: Samples = revived(cls, json.loads(head) | {"tiles": tiles})
+            return found
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise CalibrationError(
-                "the file must hold measured tiles", f"{path}: {error}",
+                "the file must hold measured tiles",
+                f"{path}: {error}",
                 "measure with `tvm-tile calibrate --fit`",
             ) from error

@@ -22,7 +22,7 @@ from tvm_tile import compat
 from tvm_tile.build import Builder, Program
 from tvm_tile.calibrate.cases import Case, cases
 from tvm_tile.calibrate.driver import Gpu, first_gpu
-from tvm_tile.calibrate.samples import Sample, Samples
+from tvm_tile.calibrate.samples import Samples, TileSample
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
 from tvm_tile.graph.extract import extract
@@ -80,7 +80,7 @@ def measure_tiles(
         date: year, month and day.
         progress: called with one line for each case.
     """
-    found: list[Sample] = []
+    found: list[TileSample] = []
     for case in cases() if chosen is None else chosen:
         own = [
             sample
@@ -139,7 +139,7 @@ def choices_to_measure(
 
 def _of_function(
     name: str, func: tirx.PrimFunc, device: Device, timer: Timer
-) -> Iterator[Sample]:
+) -> Iterator[TileSample]:
     """Measured tiles of one function."""
     written = []
     for rank, choice in choices_to_measure(func, device):
@@ -152,7 +152,7 @@ def _of_function(
     timed = timer(func, [done for _, _, done in written]) if written else {}
     for place, times in timed.items():
         rank, choice, done = written[place]
-        yield Sample(
+        yield TileSample(
             *(name, done.rule.name, rank, done.tile, done.seconds, choice.works),
             cold=times.cold,
             warm=times.warm,

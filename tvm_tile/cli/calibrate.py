@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     sub.add_argument(
         "--fit",
         action="store_true",
-        help="measure tiles, too, for a few minutes, and fit the kernels' time models to them",
+        help="measure tiles, too, for a few minutes, and fit the model of kernels' times to them",
     )
 
 
@@ -62,20 +62,18 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _fitted(device: Device, path: Path, progress: Callable[[str], None]) -> Device:
     """The device with times fitted to tiles that are measured now, and written to ``path``."""
-    from tvm_tile.calibrate.fit import fit_times
-    from tvm_tile.calibrate.samples import groups_of
+    from tvm_tile.calibrate.fit import fitted_record, numbers_of
     from tvm_tile.calibrate.tiles import measure_tiles, timer_on
 
     assert device.measured is not None  # it has just been
-    samples = measure_tiles(device, timer_on(device), gpu=device.measured.gpu, progress=progress)
+    gpu, date = device.measured.gpu, device.measured.date
+    with timer_on(device) as timer:
+        samples = measure_tiles(device, timer, gpu=gpu, date=date, progress=progress)
     samples.write(path)
-    fitted, fits = fit_times(device, groups_of(samples, device))
-    for fit in fits:
-        print(f"{fit.family}, fitted to: {fit.fitted.describe()}")
-        if fit.held_out:
-            print(f"{fit.family}, held out: {fit.held_out.describe()}")
-        for name, value, error in fit.values:
-            before = getattr(getattr(device.times, fit.family), name)
-            print(f"  {name}: {value:.4g} ± {error:.0%}, before {before:.4g}")
+    fitted = fitted_record(device, samples)
+    before = numbers_of(device.times.chip)
+    for name, value in numbers_of(fitted.times.chip).items():
+        print(f"{name}: {value:.4g}, before {before[name]:.4g}")
+    print(fitted.times.chip.origin)
     print(f"{path}: the measured tiles")
     return fitted

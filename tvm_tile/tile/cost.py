@@ -274,9 +274,8 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
         address += rest % threads * run * stride[axis.name]
         rest = rest // threads
     touched = sectors_touched(address * size, size)
-    outputs = operator.outputs
-    apart = outputs / tiles.store_vectors / device.warp_size * touched
-    together = outputs * size / SECTOR * coalescing(write, operator, tiles.block)
+    apart = operator.outputs / tiles.store_vectors / device.warp_size * touched
+    together = operator.outputs * size / SECTOR * coalescing(write, operator, tiles.block)
     return np.where(tiles.groups > 1, together, apart)
 
 

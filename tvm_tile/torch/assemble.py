@@ -9,13 +9,13 @@ import torch
 from torch import fx
 from torch.fx.graph import _BoxedCodeGen
 
-from tvm_tile.torch.cut import Part
+from tvm_tile.torch.cut import GraphPart
 
 Call = Callable[..., Sequence[torch.Tensor]]
 
 
 def assemble(
-    whole: fx.GraphModule, order: Sequence[Part | fx.Node], calls: Mapping[Part, Call]
+    whole: fx.GraphModule, order: Sequence[GraphPart | fx.Node], calls: Mapping[GraphPart, Call]
 ) -> fx.GraphModule:
     """Write the graph, whose ``forward`` takes its inputs as one list and empties it: of what a
     forward pass has kept for the backward one, nothing stays longer than it is needed.
@@ -49,7 +49,7 @@ def assemble(
     return fx.GraphModule({**held, **names}, graph)
 
 
-def eager(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> fx.GraphModule:
+def eager(part: GraphPart, constants: Mapping[fx.Node, torch.Tensor]) -> fx.GraphModule:
     """A part's operators as PyTorch runs them, from its inputs to its outputs.
 
     Args:

@@ -12,7 +12,7 @@ from torch import fx
 from tvm_tile.errors import TileError
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import eager
-from tvm_tile.torch.cut import Part
+from tvm_tile.torch.cut import GraphPart
 from tvm_tile.torch.layout import is_row_major, memory_order, real_view
 from tvm_tile.torch.program import program_of
 
@@ -34,7 +34,7 @@ class PartCall:
     """
 
     def __init__(
-        self, part: Part, model: CompiledModel, constants: Mapping[fx.Node, torch.Tensor]
+        self, part: GraphPart, model: CompiledModel, constants: Mapping[fx.Node, torch.Tensor]
     ) -> None:
         self.part = part
         self.model = model
@@ -87,7 +87,7 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def program_call(
-    part: Part,
+    part: GraphPart,
     compiled: Callable[[Any, int], CompiledModel],
     constants: Mapping[fx.Node, torch.Tensor],
 ) -> PartCall:

@@ -20,7 +20,7 @@ from tvm_tile.options import Options
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import assemble
 from tvm_tile.torch.calls import PartCall, program_call
-from tvm_tile.torch.cut import Cut, Part, cut
+from tvm_tile.torch.cut import Cut, GraphPart, cut
 from tvm_tile.torch.direct import is_plain
 from tvm_tile.torch.freeze import FrozenCall, freezable
 from tvm_tile.torch.layout import lies_as_read
@@ -89,7 +89,7 @@ class GraphCompiler:
 
     def _cut(
         self, graph: fx.Graph, weights: Sequence[int], fixed: Mapping[fx.Node, torch.Tensor]
-    ) -> tuple[Cut, dict[Part, AnyCall]]:
+    ) -> tuple[Cut, dict[GraphPart, AnyCall]]:
         """Cut the graph into parts that compile; what fails is refused, and the graph cut again.
 
         Args:
@@ -120,7 +120,7 @@ class GraphCompiler:
             refused |= failed
 
     def _part(
-        self, part: Part, fixed: Mapping[fx.Node, torch.Tensor]
+        self, part: GraphPart, fixed: Mapping[fx.Node, torch.Tensor]
     ) -> AnyCall | dict[fx.Node, str]:
         """A compiled part, or its nodes that failed, all where it is unknown which, and why."""
         try:
@@ -137,7 +137,7 @@ class GraphCompiler:
             why = getattr(error, "current", "") or f"{type(error).__name__}: {error}"
             return dict.fromkeys(part.makers, why.partition("\n")[0])
 
-    def _call(self, part: Part, fixed: Mapping[fx.Node, torch.Tensor]) -> AnyCall:
+    def _call(self, part: GraphPart, fixed: Mapping[fx.Node, torch.Tensor]) -> AnyCall:
         """The call of a part, some of whose weights may be compiled in."""
         values = {node: fixed[node] for node in part.inputs if node in fixed}
         others = tuple(node for node in part.inputs if node not in values)
@@ -149,7 +149,7 @@ class GraphCompiler:
         frozen = program_call(reduced, self._model, values)
         return FrozenCall(part, values, frozen, partial(self._thawed, part))
 
-    def _thawed(self, part: Part) -> PartCall:
+    def _thawed(self, part: GraphPart) -> PartCall:
         """A part that reads all its weights; compiled in the midst of a call."""
         with _disable_current_modes(), torch._guards.tracing(None):
             return program_call(part, self._model, {})
@@ -177,7 +177,7 @@ def _boxed(call: BoxedCall) -> BoxedCall:
     return run
 
 
-def _report(kind: GraphKind, found: Cut, calls: dict[Part, AnyCall]) -> GraphReport:
+def _report(kind: GraphKind, found: Cut, calls: dict[GraphPart, AnyCall]) -> GraphReport:
     """The report of a graph that was cut."""
     parts = tuple(CompiledPart(len(part.makers), call.model) for part, call in calls.items())
     eager = tuple(

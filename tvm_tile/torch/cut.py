@@ -26,7 +26,7 @@ _NOT_RUN = frozenset({"placeholder", "get_attr", "output"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GraphPart:
     """Makers that are compiled as one program.
 
     Attributes:
@@ -57,14 +57,14 @@ class Cut:
         eager: node that PyTorch runs -> why.
     """
 
-    order: tuple[Part | fx.Node, ...]
+    order: tuple[GraphPart | fx.Node, ...]
     views: frozenset[fx.Node]
     eager: Mapping[fx.Node, str]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[GraphPart, ...]:
         """Parts that are to be compiled."""
-        return tuple(one for one in self.order if isinstance(one, Part))
+        return tuple(one for one in self.order if isinstance(one, GraphPart))
 
 
 def cut(
@@ -100,7 +100,7 @@ def cut(
 def _ordered(graph: fx.Graph, whole: Cut, weights: Collection[fx.Node]) -> Cut:
     """The cut with its parts and nodes in the order in which they run."""
     makers = [node for node in graph.nodes if _is_maker(node, whole)]
-    order: list[Part | fx.Node] = []
+    order: list[GraphPart | fx.Node] = []
     found = stages(_steps(makers, whole))
     for stage in sorted(set(found)):
         own = tuple(m for m, at in zip(makers, found, strict=True) if at == stage)
@@ -137,7 +137,7 @@ def _steps(makers: Sequence[fx.Node], whole: Cut) -> list[GraphStep]:
     return steps
 
 
-def _part(makers: tuple[fx.Node, ...], whole: Cut, weights: Collection[fx.Node]) -> Part:
+def _part(makers: tuple[fx.Node, ...], whole: Cut, weights: Collection[fx.Node]) -> GraphPart:
     """The part of some makers, its inputs with weights last, and its outputs."""
     own = set(makers)
     taken = dict.fromkeys(node for maker in makers for node in _tensors(maker, whole))
@@ -151,7 +151,7 @@ def _part(makers: tuple[fx.Node, ...], whole: Cut, weights: Collection[fx.Node])
         for node in _results(maker)
         if any(user not in own for user in _users(node, whole))
     )
-    return Part(makers, (*(others or inputs), *last), len(last), outputs)
+    return GraphPart(makers, (*(others or inputs), *last), len(last), outputs)
 
 
 def _tensors(node: fx.Node, whole: Cut) -> Iterator[fx.Node]:

@@ -12,7 +12,7 @@ from torch import fx
 
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.calls import PartCall
-from tvm_tile.torch.cut import Part
+from tvm_tile.torch.cut import GraphPart
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class FrozenCall:
 
     def __init__(
         self,
-        part: Part,
+        part: GraphPart,
         values: Mapping[fx.Node, torch.Tensor],
         frozen: PartCall,
         thawed: Callable[[], PartCall],

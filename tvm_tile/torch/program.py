@@ -18,7 +18,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from tvm_tile.torch.cut import Part
+from tvm_tile.torch.cut import GraphPart
 from tvm_tile.torch.layout import inverse, memory_order, real_view
 
 _PERMUTE = torch.ops.aten.permute.default
@@ -28,7 +28,7 @@ _AS_REAL = torch.ops.aten.view_as_real.default
 _STRIDED = torch.ops.aten.as_strided.default
 
 
-def program_of(part: Part, constants: Mapping[fx.Node, torch.Tensor]) -> ExportedProgram:
+def program_of(part: GraphPart, constants: Mapping[fx.Node, torch.Tensor]) -> ExportedProgram:
     """The program that takes a part's inputs and returns its outputs, in their order.
 
     Its operators have the names of the part's nodes. Tensors that are dense in another order than

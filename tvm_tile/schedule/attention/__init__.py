@@ -4,8 +4,8 @@
 or, in a feed-forward, an activation of single values. ``weights.py`` finds what makes weights of
 scores, ``mask.py`` which keys a mask hides; each answers ``None`` for what it does not know.
 ``rows.py`` writes that for rows of scores in registers (``Weighing``), whichever unit holds them
-(``HeldScores``). ``kernel.py`` writes the kernel around a ``Unit``: ``warps.py`` for a warp's
-matrix instructions, ``cores.py`` for CUDA cores. Hopper's warpgroups have
+(``HeldScores``). ``kernel.py`` writes the kernel around an ``AttentionUnit``: ``warps.py`` for a
+warp's matrix instructions, ``cores.py`` for CUDA cores. Hopper's warpgroups have
 :mod:`tvm_tile.schedule.chain`, few queries :mod:`tvm_tile.schedule.decode`.
 """
 

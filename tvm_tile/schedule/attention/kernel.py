@@ -42,7 +42,7 @@ from tvm_tile.tile.attention.rounds import WalkingTile
 QUERIES, KEYS, VALUES = range(3)  # the operands
 
 
-class Unit(Protocol):
+class AttentionUnit(Protocol):
     """The unit that multiplies, while the code of one thread is written."""
 
     @property
@@ -81,7 +81,7 @@ class Unit(Protocol):
         ...
 
 
-Begin = Callable[[AttentionMatch, Any, Any, Place, Mapping[str, Any]], Unit]
+Begin = Callable[[AttentionMatch, Any, Any, Place, Mapping[str, Any]], AttentionUnit]
 """Unit of what is computed, a block and thread, the place of the block's first row and the
 parameters."""
 
@@ -126,7 +126,11 @@ def _origin(found: AttentionMatch, tile: WalkingTile, block: Any) -> Place:
 
 
 def _walk(
-    found: AttentionMatch, tile: WalkingTile, unit: Unit, origin: Place, buffers: Mapping[str, Any]
+    found: AttentionMatch,
+    tile: WalkingTile,
+    unit: AttentionUnit,
+    origin: Place,
+    buffers: Mapping[str, Any],
 ) -> None:
     """The loop over tiles of keys, and what is around it."""
     chain = found.chain

@@ -33,7 +33,7 @@ from tvm_tile.tile.units.product import Operand, Product
 
 
 class Warps(ABC):
-    """Code that units of warps share; NVIDIA's and AMD's add the rest of ``kernel.Unit``.
+    """Code that units of warps share; NVIDIA's and AMD's add the rest of ``kernel.AttentionUnit``.
 
     Attributes:
         found: the chain that is computed.

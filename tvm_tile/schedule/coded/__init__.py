@@ -11,7 +11,7 @@ gate and its product are multiplied (SwiGLU), a block has rows of both halves (`
 ``warpgroup_kernel.py``: ``warpgroup_producer.py`` brings codes, vectors and scales,
 ``fragments.py`` decodes what each thread holds of the left operand, ``warpgroup_consumer.py``
 multiplies; ``tile/coded/warpgroup.py`` ranks tiles. ``python -m bench.coded_tiles`` and
-``bench.coded_tiles.many`` measure tiles and fit both time models.
+``bench.coded_tiles.many`` measure tiles.
 """
 
 from tvm_tile.schedule.coded.rule import schedule_coded
