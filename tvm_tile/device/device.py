@@ -61,7 +61,7 @@ class Reading:
         variant: which of several forms was measured, such as ``"float16"`` or ``"float16 wgmma"``;
             may be empty.
         value: median of the repeats, in ``unit``.
-        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"``, ``"Hz"`` or ``"B"``.
+        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"`` or ``"Hz"``.
         spread: interquartile range over the median; None where it was not kept.
     """
 

@@ -243,7 +243,7 @@ def _check_dependent_launches(device: Device) -> None:
         return
     if not device.supports_dependent_launches:
         _refuse(where, "null where supports_dependent_launches is false", times)
-    for name in ("overlap_seconds", "wait_seconds", "ahead_bytes", "ahead_seconds"):
+    for name in ("overlap_seconds", "wait_seconds"):
         if getattr(times, name) < 0:
             _refuse(f"{where}.{name}", "zero or more", getattr(times, name))
 
