@@ -75,9 +75,8 @@ class Options:
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
             9.0 on). ``"auto"``, the default: kernels for which less time is predicted, by numbers
-            that ``tvm-tile calibrate`` measures; the records that are built in have none of these
-            numbers, and then no kernel starts early. True: each kernel that can, on devices that
-            support it. False: none.
+            of the device's record that ``tvm-tile calibrate`` measures. True: each kernel that can,
+            on devices that support it. False: none.
         max_loss: the largest share of time, at least 0, that a kernel of open extents may be
             predicted to lose against the best tile for any of the extents that tiles are ranked
             for; 0.02, a fiftieth, by default. A smaller share needs more tiles, one of which runs
@@ -177,19 +176,13 @@ class Options:
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """Sentences on options and lacking measurements that may make the model slower."""
+        """Sentences on options that may make the model slower."""
         if not self.weld:
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:
             yield "coschedule is off: each kernel is launched by itself"
         if self.control != "host" and not device.supports_grid_barrier:
             yield f"loops stay on the host: {device.name} runs no persistent kernels"
-        unmeasured = device.supports_dependent_launches and device.dependent_launches is None
-        if unmeasured and self.cuda_graph and self.dependent_launches == "auto":
-            yield (
-                f"dependent launches are off: what they are worth on {device.name} was not "
-                "measured (tvm-tile calibrate)"
-            )
 
 
 def checked_options(

@@ -18,10 +18,10 @@ H200 = find_device("nvidia/h200")
 MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7))
 
 
-def test_nothing_measured_is_off_unless_forced() -> None:
-    unmeasured = replace(H200, dependent_launches=None)
-    assert early_step_seconds(4, 4, unmeasured) is None
-    assert early_step_seconds(4, 4, unmeasured, forced=True) == 0.0
+def test_on_gpus_that_have_them_each_step_starts_early() -> None:
+    for device in devices():
+        expected = 2.89e-7 if device.supports_dependent_launches else None
+        assert early_step_seconds(9, 1, device) == expected
 
 
 def test_a_device_without_them_has_none_even_if_forced() -> None:
@@ -61,7 +61,6 @@ def test_a_record_keeps_what_was_measured() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"supports_dependent_launches": False}, "null where supports_dependent_launches"),
         (
             {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0)},
             "overlap_seconds must be zero or more",
@@ -91,11 +90,3 @@ def test_they_are_refused_where_there_are_none() -> None:
     Options().check_device(find_device("emulated"))
     with pytest.raises(OptionError, match="cuda_graph=False"):
         Options(dependent_launches=True, cuda_graph=False)
-
-
-def test_notes_say_what_was_not_measured() -> None:
-    (note,) = Options().notes(replace(H200, dependent_launches=None))
-    assert "dependent launches are off" in note
-    assert not list(Options().notes(MEASURED))
-    assert not list(Options(dependent_launches=False).notes(H200))
-    assert not list(Options().notes(find_device("nvidia/a100")))

@@ -18,16 +18,13 @@ def early_step_seconds(
         calls: number of calls of the function in a run of a model, all of them in graphs.
         steps: number of these that are right behind another kernel.
         device: the device that it is made for.
-        forced: whether kernels start early wherever the device has that, measured or not.
+        forced: whether kernels start early wherever the device has that, even at a loss.
 
     Returns:
-        Predicted seconds, zero where nothing was measured. ``None`` where the device cannot, and,
-        unless forced, where nothing was measured or it does not pay.
+        Predicted seconds; ``None`` where the device cannot, or it does not pay and is not forced.
     """
     times = device.dependent_launches
-    if not device.supports_dependent_launches or (times is None and not forced):
-        return None
     if times is None:
-        return 0.0
+        return None
     saved = steps * times.overlap_seconds - calls * times.wait_seconds
     return times.overlap_seconds - times.wait_seconds if saved > 0 or forced else None
