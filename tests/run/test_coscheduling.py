@@ -64,9 +64,9 @@ def test_the_report_has_the_plan_and_a_saved_model_keeps_it(tmp_path: Path) -> N
     assert plan.proof.holds
     assert plan.proof.grid == plan.plan.num_veus
     assert 0 < plan.proof.registers <= 255
-    # Both are sums of the same predictions, so that they differ by what was joined alone. Plans take
-    # kernels behind others to start early apart, as in graphs; as each of these touches an input or
-    # an output, none is in a graph.
+    # Both are sums of the same predictions, so that they differ by what was joined alone. Apart,
+    # plans take kernels behind others to start early, as in graphs; here none is in a graph, as
+    # each touches an input or an output.
     assert H200.dependent_launches is not None
     early = (len(plan.operators) - 1) * H200.dependent_launches.overlap_seconds
     saved = plan.apart_seconds + early - plan.plan.seconds - H200.times.warm.least_seconds
