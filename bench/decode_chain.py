@@ -5,8 +5,7 @@ queries, keys and values, an element-wise kernel in attention's place, output pr
 norm, gate and up, down product and residual. Compiled for the GPU that is present as
 
 * ``apart``: a CUDA graph of kernels, ordinary launches;
-* ``dependent``: the same, each of which starts while the one before it ends, with ``--ahead-mib``
-  of its weights asked for in advance;
+* ``dependent``: the same, each of which starts while the one before it ends;
 * ``cores``: as ``apart``, the kernels being those that the persistent kernel is made of;
 * ``persistent``: one persistent kernel, whatever the model of time says of it;
 * ``ahead``: the same, whose blocks ask for ``--ahead-mib`` of a step's weights before they wait.
@@ -36,7 +35,7 @@ import tvm_tile
 from bench.gpu import queued_seconds
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.detect import detect_device
-from tvm_tile.device.times import DependentLaunchTimes, StreamTimes
+from tvm_tile.device.times import StreamTimes
 from tvm_tile.passes.coschedule import coschedule_tasks
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import Group, ROperator
@@ -107,11 +106,10 @@ def compiled(module: nn.Module, device: Device, ahead_mib: int) -> dict[str, Any
         options = Forced(coschedule=inside, dependent_launches=early, cache=False)
         return tvm_tile.compile(module, record, example_inputs=(x,), options=options)
 
-    asking = DependentLaunchTimes("as asked for", 0.0, 0.0, ahead_mib << 20, 0.0)
     cores, asks = _cores(device, 0), _cores(device, ahead_mib << 20)
     ways = {
         "apart": made(device),
-        "dependent": made(replace(device, dependent_launches=asking), early=True),
+        "dependent": made(device, early=True),
         "cores": made(cores),
     }
     with _forced():
@@ -160,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=20, help="of a round")
-    parser.add_argument("--ahead-mib", type=int, default=8, help="that kernels, or steps, ask for")
+    parser.add_argument("--ahead-mib", type=int, default=8, help="that steps ask for")
     parser.add_argument("--tolerance", type=float, default=0.05)
     parser.add_argument("--only-compile", metavar="DEVICE", help="and tell what was made")
     arguments = parser.parse_args(argv)

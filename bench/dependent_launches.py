@@ -1,9 +1,6 @@
 """Models with and without dependent launches: ``python -m bench.dependent_launches [NAME ...]``.
 
-Each model, in float16 and with batch 1, is compiled three ways for the GPU that is present:
-launched ordinarily; with kernels that wait for the one before them, as in
-``Forced(dependent_launches=True)``; and with kernels that ask the second-level cache for
-``--ahead-mib`` of their constants before they wait. The ways take turns: in each of ``--rounds``
+from tvm_tile.stages.forced import Forced
 rounds each is called ``--calls`` times behind a kernel that spins, so that the GPU's time counts
 and not the host's. The table has medians, what they are of the ordinary time, and of 200 calls on
 random inputs how many differ from the ordinary way's in any bit, which must be none. The exit
@@ -21,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,13 +30,13 @@ from bench.suites import models
 from bench.workload import Case, Input
 from tvm_tile.device import Device
 from tvm_tile.device.detect import detect_device
-from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.stages.forced import Forced
 
 _CHECKED_CALLS, _SEEDS = 200, 4
 _SUITE = ("bert_base", "mobilenet_v2", "vit_small", "resnet50")
 _DECODER = "llama_layers"
-ORDINARY = "ordinary"
+ORDINARY, WAITING = "ordinary", "waiting"
+WAYS = {ORDINARY: False, WAITING: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +81,6 @@ def heading(ways: Sequence[str]) -> str:
         *(f"differ, {way}" for way in others),
     )
     return f"| {' | '.join(cells)} |\n|{' --- |' * len(cells)}"
-
-
-def ways(device: Device, ahead_bytes: int) -> dict[str, tuple[Device, bool]]:
-    """Name -> the record to compile with, and whether launches are dependent."""
-
-    def asking(size: int) -> Device:
-        return replace(
-            device, dependent_launches=DependentLaunchTimes("as asked for", 0.0, 0.0, size, 0.0)
-        )
-
-    return {
-        # Of the same record as the last one, so that plans are made once.
-        ORDINARY: (asking(ahead_bytes), False),
-        "waiting": (asking(0), True),
-        "fetching": (asking(ahead_bytes), True),
-    }
 
 
 def case_of(name: str) -> Case:
@@ -151,10 +132,10 @@ def _measured(name: str, device: Device, arguments: argparse.Namespace) -> Row:
     case = case_of(name)
     compiled = {}
     with tempfile.TemporaryDirectory() as cache:
-        for way, (record, dependent) in ways(device, arguments.ahead_mib << 20).items():
+        for way, dependent in WAYS.items():
             options = Forced(dependent_launches=dependent, cache=cache)
             compiled[way] = tvm_tile.compile(
-                case.module, record, example_inputs=untouched(case), options=options
+                case.module, device, example_inputs=untouched(case), options=options
             )
     inputs = [draw(case, "cuda", seed) for seed in range(_SEEDS)]
     expected = [_outputs(compiled[ORDINARY](*own)) for own in inputs]
@@ -168,7 +149,7 @@ def _measured(name: str, device: Device, arguments: argparse.Namespace) -> Row:
         for way, model in compiled.items():
             samples[way].append(queued_seconds(lambda m=model: m(*inputs[0]), arguments.calls))
     seconds = {way: statistics.median(own) for way, own in samples.items()}
-    launches = compiled["waiting"].report.launches
+    launches = compiled[WAITING].report.launches
     return Row(name, (launches.captured, launches.dependent), seconds, wrong)
 
 
@@ -181,7 +162,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=20, help="of a round")
-    parser.add_argument("--ahead-mib", type=int, default=4, help="that kernels ask for")
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     arguments = parser.parse_args(argv)
     begin, status = time.perf_counter(), 0
@@ -191,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     CudaStage()  # the clock is up
     print(f"{torch.cuda.get_device_name()}, {device.name}\n")
-    print(heading(tuple(ways(device, 0))), flush=True)
+    print(heading(tuple(WAYS)), flush=True)
     for name in arguments.names or names:
         if time.perf_counter() - begin > arguments.limit_s:
             print(f"left out, as {arguments.limit_s:.0f} s are over: {name}", file=sys.stderr)

@@ -159,7 +159,6 @@ static uint __activemask() { return 0xffffffffu; }
 // anything behind its own.
 static int ended_before = 1;  // whether the kernel before this one has ended
 static void tvm_builtin_ptx_griddepcontrol_wait() { wait_until(&ended_before, 1); }
-static void tile_ask_ahead(const void *, uint, uint) {}
 static void tile_ask_for(const void *, int, int, int) {}
 
 static void start();  // the kernel, with its arguments

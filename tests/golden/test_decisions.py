@@ -31,7 +31,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     found.end()
 
 
-# Attention and its norms; convolutions, also depthwise; steps of a persistent kernel.
+# Attention and its norms; convolutions, also depthwise; steps of a recurrent network.
 @pytest.mark.parametrize("name", ["conformer", "shufflenet_v2", "lstm"])
 def test_decisions(
     name: str, worker: Worker, tmp_path: Path, request: pytest.FixtureRequest

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from roperators import random_graph
 
 import tvm_tile
 from tvm_tile.device import Device
 from tvm_tile.device.times import StreamTimes
 from tvm_tile.errors import PlanError
-from tvm_tile.plan.ahead import LINE, QueueEntry, ahead_bytes, entries
+from tvm_tile.plan.ahead import LINE, QueueEntry, ahead_bytes, entries, shares
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import coschedule
 from tvm_tile.plan.execution_plan import ExecutionPlan, Group, RKernel, ROperator
@@ -187,6 +189,16 @@ def test_nothing_is_asked_for_where_that_was_not_measured() -> None:
     plan = planned(chain(3, 1 << 20), device)
     assert plan.ahead == ()
     assert all(not e.asks for q in entries(chain(3), plan, waits(chain(3), plan)) for e in q)
+
+
+@given(st.lists(st.integers(0, 1 << 24), max_size=6), st.integers(0, 1 << 25))
+def test_shares_are_of_the_largest_first(sizes: list[int], ahead: int) -> None:
+    found = shares(tuple(sizes), ahead)
+    assert sum(found) == min(ahead, sum(sizes))
+    assert all(0 <= share <= size for share, size in zip(found, sizes, strict=True))
+    by_size = sorted(zip(sizes, found, strict=True), key=lambda pair: -pair[0])
+    cut = [share < size for size, share in by_size]
+    assert cut == sorted(cut), "what is cut short comes behind what is whole"
 
 
 def test_weights_that_stay_are_there_already() -> None:

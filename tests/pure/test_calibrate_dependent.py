@@ -11,7 +11,6 @@ import pytest
 from test_calibrate import FACTS, READINGS, VERSIONS
 
 from tvm_tile.build.cuda import compile_cuda, compiler_for
-from tvm_tile.build.dependent_launches import ASK_AHEAD
 from tvm_tile.calibrate import dependent
 from tvm_tile.calibrate.driver import Buffer, Gpu, LoadedKernel
 from tvm_tile.calibrate.record import assemble, describe
@@ -24,8 +23,6 @@ from tvm_tile.errors import CalibrationError
 MEASURED = (
     Reading("dependent_launches", "overlap", 7e-7, "s", None),
     Reading("dependent_launches", "wait", 3.00001e-8, "s", None),
-    Reading("dependent_launches", "ahead", float(4 << 20), "B", None),
-    Reading("dependent_launches", "fetched", 5e-7, "s", None),
 )
 
 
@@ -33,14 +30,12 @@ class ChainGpu:
     """Runs no kernel, but knows what a chain of them takes, and what is in its last buffer.
 
     Args:
-        ahead_gain: by which share a chain is faster for each MiB that its kernels ask for, up to 4.
         wrong: what is added to each word.
     """
 
-    def __init__(self, ahead_gain: float = 0.0, wrong: int = 0) -> None:
-        self.ahead_gain = ahead_gain
+    def __init__(self, wrong: int = 0) -> None:
         self.wrong = wrong
-        self.launched: list[tuple[str, bool, int]] = []
+        self.launched: list[tuple[str, bool]] = []
 
     def load(self, _cubin: bytes, name: str) -> LoadedKernel:
         return LoadedKernel(name, 0)
@@ -51,10 +46,9 @@ class ChainGpu:
     def launch(
         self, kernel: LoadedKernel, blocks: int, threads: int, *given: Any, dependent: bool
     ) -> None:
-        ahead = given[-1] if kernel.function == "fetching" else 0
-        self.launched.append((kernel.function, dependent, ahead * 128))
+        self.launched.append((kernel.function, dependent))
 
-    def graph(self, queue: Callable[[], None]) -> Callable[[], list[tuple[str, bool, int]]]:
+    def graph(self, queue: Callable[[], None]) -> Callable[[], list[tuple[str, bool]]]:
         self.launched = []
         queue()
         launched = self.launched
@@ -64,13 +58,8 @@ class ChainGpu:
         return np.full(buffer.size // 4, len(self.launched) + self.wrong)
 
     def time(self, queue: Callable[[], Any], repeats: int, before: Any) -> list[float]:
-        each = {"ordinary": 1.0e-6, "waiting": 1.1e-6, "fetching": 5e-6}
-        total = 0.0
-        for name, is_dependent, ahead in queue():
-            overlap = 4e-7 if is_dependent and name == "waiting" else 0.0
-            gained = 1 - self.ahead_gain * min(4.0, ahead / (1 << 20))
-            total += (each[name] - overlap) * gained
-        return [total] * repeats
+        each = {"ordinary": 1.0e-6, "waiting": 1.1e-6}
+        return [sum(each[name] - 4e-7 * early for name, early in queue())] * repeats
 
 
 @pytest.fixture(autouse=True)
@@ -85,17 +74,9 @@ def readings(gpu: ChainGpu) -> dict[str, float]:
     return {reading.variant: reading.value for reading in found}
 
 
-def test_chains_tell_overlap_wait_and_what_fetching_gains() -> None:
-    found = readings(ChainGpu(ahead_gain=0.1))
-    assert found["overlap"] == pytest.approx(4e-7)
-    assert found["wait"] == pytest.approx(1e-7)
-    assert found["ahead"] == 4 << 20
-    assert found["fetched"] == pytest.approx(0.4 * 5e-6)
-
-
-def test_fetching_that_gains_nothing_is_left_out() -> None:
-    found = readings(ChainGpu(ahead_gain=-0.01))
-    assert (found["ahead"], found["fetched"]) == (0.0, 0.0)
+def test_chains_tell_overlap_and_wait() -> None:
+    found = readings(ChainGpu())
+    assert found == pytest.approx({"overlap": 4e-7, "wait": 1e-7})
 
 
 def test_a_kernel_that_does_not_wait_is_found() -> None:
@@ -105,18 +86,16 @@ def test_a_kernel_that_does_not_wait_is_found() -> None:
 
 def test_a_record_holds_what_was_measured_of_them() -> None:
     device = assemble(FACTS, (*READINGS, *MEASURED), date="2026-11-21", versions=VERSIONS)
-    assert device.dependent_launches == DependentLaunchTimes(
-        "NVIDIA H200, 2026-11-21", 7e-7, 3e-8, 4 << 20, 5e-7
-    )
+    assert device.dependent_launches == DependentLaunchTimes("NVIDIA H200, 2026-11-21", 7e-7, 3e-8)
     assert from_json(to_json(device)) == device
     before = assemble(FACTS, READINGS, date="2026-11-21", versions=VERSIONS)
     assert before.dependent_launches == find_device("nvidia/h200").dependent_launches
-    assert describe(MEASURED[2]) == "dependent launches ahead: 4 MiB"
+    assert describe(MEASURED[0]) == "dependent launches overlap: 0.7 µs"
 
 
 @pytest.mark.skipif(compiler_for("sm_90a") == "none", reason="no CUDA compiler")
 def test_the_kernels_build() -> None:
-    assert compile_cuda(ASK_AHEAD + kernel_text("dependent"), "sm_90a")
+    assert compile_cuda(kernel_text("dependent"), "sm_90a")
 
 
 def test_a_dependent_launch_has_the_attribute() -> None:

@@ -1,67 +1,45 @@
-"""Which kernels start early: the model of time, and how much each constant is fetched ahead."""
+"""Which kernels start early: the model of time, and which devices and options have that."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tvm_tile.device import devices, find_device
 from tvm_tile.device.describe import GpuProperties, describe_gpu
 from tvm_tile.device.record import from_json, to_json
 from tvm_tile.device.times import DependentLaunchTimes
 from tvm_tile.errors import DeviceRecordError, OptionError
-from tvm_tile.launches.dependent_launches import Chained, Dependence, dependence, shares
+from tvm_tile.launches.dependent_launches import early_step_seconds
 from tvm_tile.options import Options
 from tvm_tile.stages.forced import Forced
 
 H200 = find_device("nvidia/h200")
-MEASURED = replace(
-    H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 1 << 20, 2e-7)
-)
+MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7))
 
 
-def test_nothing_measured_is_off_unless_forced() -> None:
-    chained = Chained(4, 4, 1 << 30)
-    unmeasured = replace(H200, dependent_launches=None)
-    assert dependence(chained, unmeasured) is None
-    assert dependence(chained, unmeasured, forced=True) == Dependence(0, 0.0)
+def test_on_gpus_that_have_them_each_step_starts_early() -> None:
+    for device in devices():
+        expected = 2.89e-7 if device.supports_dependent_launches else None
+        assert early_step_seconds(9, 1, device) == expected
 
 
 def test_a_device_without_them_has_none_even_if_forced() -> None:
     a100 = find_device("nvidia/a100")
-    assert dependence(Chained(4, 4, 1 << 30), a100, forced=True) is None
+    assert early_step_seconds(4, 4, a100, forced=True) is None
 
 
-def test_a_step_gains_what_overlaps_and_what_is_fetched_ahead() -> None:
-    found = dependence(Chained(2, 2, 1 << 30), MEASURED)
-    assert found is not None
-    assert found.ahead_bytes == 1 << 20
-    assert found.step_seconds == pytest.approx(5e-7 + 2e-7 - 1e-7)
-    half = dependence(Chained(2, 2, 1 << 19), MEASURED)
-    assert half is not None
-    assert half.ahead_bytes == 1 << 19
-    assert half.step_seconds == pytest.approx(5e-7 + 1e-7 - 1e-7)
+def test_a_step_gains_what_overlaps_without_the_wait() -> None:
+    assert early_step_seconds(2, 2, MEASURED) == pytest.approx(5e-7 - 1e-7)
 
 
 def test_what_no_kernel_precedes_only_pays_for_the_wait() -> None:
-    assert dependence(Chained(3, 0, 1 << 30), MEASURED) is None
+    assert early_step_seconds(3, 0, MEASURED) is None
     # One step in six pays for the six waits only if the overlap is six times the wait.
-    assert dependence(Chained(6, 1, 0), MEASURED) is None
-    assert dependence(Chained(4, 1, 0), MEASURED) is not None
-    assert dependence(Chained(6, 1, 0), MEASURED, forced=True) is not None
-
-
-@given(st.lists(st.integers(0, 1 << 24), max_size=6), st.integers(0, 1 << 25))
-def test_shares_are_of_the_largest_first(sizes: list[int], ahead: int) -> None:
-    found = shares(tuple(sizes), ahead)
-    assert sum(found) == min(ahead, sum(sizes))
-    assert all(0 <= share <= size for share, size in zip(found, sizes, strict=True))
-    by_size = sorted(zip(sizes, found, strict=True), key=lambda pair: -pair[0])
-    cut = [share < size for size, share in by_size]
-    assert cut == sorted(cut), "what is cut short comes behind what is whole"
+    assert early_step_seconds(6, 1, MEASURED) is None
+    assert early_step_seconds(4, 1, MEASURED) is not None
+    assert early_step_seconds(6, 1, MEASURED, forced=True) is not None
 
 
 def test_devices_know_whether_they_have_them() -> None:
@@ -84,14 +62,13 @@ def test_a_record_keeps_what_was_measured() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"supports_dependent_launches": False}, "null where supports_dependent_launches"),
         (
-            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0, 0, 0.0)},
+            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0)},
             "overlap_seconds must be zero or more",
         ),
         (
-            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, 0.0, -1, 0.0)},
-            "ahead_bytes must be zero or more",
+            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, -1e-9)},
+            "wait_seconds must be zero or more",
         ),
     ],
 )
@@ -114,11 +91,3 @@ def test_they_are_refused_where_there_are_none() -> None:
     Options().check_device(find_device("emulated"))
     with pytest.raises(OptionError, match="cuda_graph=False"):
         Forced(dependent_launches=True, cuda_graph=False)
-
-
-def test_notes_say_what_was_not_measured() -> None:
-    (note,) = Options().notes(replace(H200, dependent_launches=None))
-    assert "dependent launches are off" in note
-    assert not list(Options().notes(MEASURED))
-    assert not list(Forced(dependent_launches=False).notes(H200))
-    assert not list(Options().notes(find_device("nvidia/a100")))

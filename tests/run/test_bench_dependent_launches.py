@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -34,25 +32,11 @@ def test_a_single_bit_is_a_difference() -> None:
     assert bench.differing(2, lambda _: nan[0], nan) == 0
 
 
-def test_the_ways_differ_in_what_is_asked_for_ahead() -> None:
-    found = bench.ways(find_device("nvidia/h200"), 1 << 20)
-    ahead = {way: record.dependent_launches for way, (record, _) in found.items()}
-    assert {way: dependent for way, (_, dependent) in found.items()} == {
-        "ordinary": False,
-        "waiting": True,
-        "fetching": True,
-    }
-    assert ahead["waiting"] == replace(ahead["fetching"], ahead_bytes=0)
-    assert ahead["fetching"].ahead_bytes == 1 << 20
-
-
 def test_a_row_has_a_cell_for_each_heading() -> None:
-    seconds = {"ordinary": 2e-4, "waiting": 1.5e-4, "fetching": 1e-4}
-    row = bench.Row("m", (40, 39), seconds, {"waiting": 0, "fetching": 1})
+    seconds = {"ordinary": 2e-4, "waiting": 1.5e-4}
+    row = bench.Row("m", (40, 39), seconds, {"waiting": 1})
     first, rule = bench.heading(tuple(seconds)).splitlines()
-    assert (
-        row.render() == "| m | 39 of 40 | 200.0 (1.000) | 150.0 (0.750) | 100.0 (0.500) | 0 | 1 |"
-    )
+    assert row.render() == "| m | 39 of 40 | 200.0 (1.000) | 150.0 (0.750) | 1 |"
     assert first.count("|") == rule.count("|") == row.render().count("|")
 
 

@@ -20,7 +20,6 @@ from tvm_tile.build import Builder
 from tvm_tile.build.dependent_launches import mark
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device import find_device
-from tvm_tile.launches.dependent_launches import Dependence
 from tvm_tile.passes import schedule_module
 
 pytestmark = [
@@ -64,8 +63,7 @@ def written(name: str) -> Written:
     entry, compute = CASES[name]
     scheduled, (report,) = schedule_module(tvm.IRModule(prim_functions(entry, H200)), H200)
     func = scheduled[report.name]
-    sizes = {str(param.name): 4 * SHAPE[0] * SHAPE[1] for param in func.params[:-1]}
-    marked = mark(func, Dependence(1 << 16, 0.0), sizes)
+    marked = mark(func, 0.0, (str(param.name) for param in func.params[:-1]))
     built = Builder(H200).build_functions({name: marked})[name]
     assert isinstance(built, Program)
     (kernel,) = built.kernels

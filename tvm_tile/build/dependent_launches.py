@@ -37,41 +37,31 @@ keeps it: else each read behind a write would have to wait for it, as both might
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.program import DEPENDENT_TAG
-from tvm_tile.launches.dependent_launches import Dependence, shares
 
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SECONDS = "constants", "step_seconds"
 _HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
 _COOPERATIVE = "tirx.use_cooperative_launch"
-LINE = 128  # bytes that a prefetch brings, as ask_ahead.h counts them
 _LAST_TAG = "tirx.use_dyn_shared_memory"
-ASK_AHEAD, _ASK_FOR_MAP = (
-    Path(__file__).with_name(name).read_text() for name in ("ask_ahead.h", "ask_for_map.h")
-)
+_ASK_FOR_MAP = Path(__file__).with_name("ask_for_map.h").read_text()
 
 
-def mark(func: Any, dependence: Dependence, constants: Mapping[str, int]) -> Any:
+def mark(func: Any, seconds: float, constants: Iterable[str]) -> Any:
     """A scheduled PrimFunc whose kernels are to start early.
 
     Args:
         func: itself.
-        dependence: how.
-        constants: name of a parameter that is a constant in every call -> its bytes.
+        seconds: predicted seconds by which a call behind another kernel ends earlier.
+        constants: names of the parameters that are constants in every call.
     """
-    sizes = tuple(constants.values())
-    asked = zip(constants.items(), shares(sizes, dependence.ahead_bytes), strict=True)
-    told = {
-        _CONSTANTS: {name: [size, share] for (name, size), share in asked},
-        _SECONDS: float(dependence.step_seconds),
-    }
-    return func.with_attr(_MARK, told)
+    return func.with_attr(_MARK, {_CONSTANTS: list(constants), _SECONDS: float(seconds)})
 
 
 def step_seconds(func: Any) -> float:
@@ -84,17 +74,16 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     """A lowered kernel of a PrimFunc, as it starts early if the function is marked.
 
     before: ``kernel(y, x, w) {...}``
-    after:  ``kernel(y, x, w) {ask_ahead(w); wait(); ...}``, with
-    ``__restrict__`` at ``y`` and ``w`` only, and with the attribute among its launch parameters
+    after:  ``kernel(y, x, w) {wait(); ...}``, with ``__restrict__`` at ``y`` and ``w`` only, if
+    ``w`` is a constant, and with the attribute among its launch parameters
 
-    A prefetch is no access: it changes nothing, whatever others write meanwhile. Constants are all
-    that is worth one, as nobody writes them; a constant's pointer is known by its name. What a
-    kernel has no pointer to, as the copy engine brings it, is not fetched ahead; its tensor map is.
+    A constant's pointer is known by its name. Tensor maps, which the copy engine reads, are
+    prefetched ahead of the wait: they lie among the parameters, which nobody writes.
     """
     told = (func.attrs or {}).get(_MARK)
     if told is None or _COOPERATIVE in kernel.launch_params:
         return kernel
-    constants = {str(n): (int(size), int(share)) for n, (size, share) in told[_CONSTANTS].items()}
+    constants = set(map(str, told[_CONSTANTS]))
     (own,) = (var for var, f in kernel.module.functions.items() if _symbol(f) == kernel.name)
     inner = kernel.module[own]
     is_only_written = _only_written(inner.body)
@@ -103,7 +92,7 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
         for position, param in enumerate(inner.params)
         if _name(param) in constants or is_only_written(param)
     )
-    functions = {**kernel.module.functions, own: _waiting(inner, kernel.arg_types, constants)}
+    functions = {**kernel.module.functions, own: _waiting(inner, kernel.arg_types)}
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
     tags.insert(len(tags) - (tags[-1:] == [_LAST_TAG]), DEPENDENT_TAG)
@@ -176,29 +165,15 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
     return tvm.IRModule(functions, attrs=kernel.module.attrs)
 
 
-def _waiting(
-    kernel: Any, arg_types: Sequence[str], constants: Mapping[str, tuple[int, int]]
-) -> Any:
-    """The kernel with its prefetches and the wait ahead of all that it does."""
+def _waiting(kernel: Any, arg_types: Sequence[str]) -> Any:
+    """The kernel with its tensor maps' prefetches and the wait ahead of all that it does."""
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 
-    pointers = {_name(param): param for param in kernel.params}
-    asked = [
-        T.cuda.func_call(
-            "tile_ask_ahead",
-            pointers[name],
-            T.uint32(-(-size // LINE)),
-            T.uint32(-(-share // LINE)),
-            source_code=ASK_AHEAD,
-        )
-        for name, (size, share) in constants.items()
-        if share and name in pointers
-    ]
     maps = [
         T.cuda.func_call("tile_ask_for_map", T.address_of(param), source_code=_ASK_FOR_MAP)
         for param, kind in zip(kernel.params, arg_types, strict=True)
         if kind == "tensormap"
     ]
-    opening = [Evaluate(call) for call in (*maps, *asked, T.ptx.griddepcontrol.wait())]
+    opening = [Evaluate(call) for call in (*maps, T.ptx.griddepcontrol.wait())]
     return kernel.with_body(SeqStmt([*opening, kernel.body])).without_attr("tirx.noalias")

@@ -108,8 +108,7 @@ def _dependent_launches(
     found = {r.variant: r.value for r in readings if r.quantity == "dependent_launches"}
     if not found:
         return base.dependent_launches
-    overlap, wait, fetched = (_rounded(found[name]) for name in ("overlap", "wait", "fetched"))
-    return DependentLaunchTimes(origin, overlap, wait, int(found["ahead"]), fetched)
+    return DependentLaunchTimes(origin, _rounded(found["overlap"]), _rounded(found["wait"]))
 
 
 def _target(base: Device, facts: GpuFacts) -> tuple[tuple[str, str | int], ...]:
@@ -147,7 +146,6 @@ def describe(reading: Reading) -> str:
         "op/s": (1e12, "Top/s"),
         "s": (1e-6, "µs"),
         "Hz": (1e9, "GHz"),
-        "B": (1 << 20, "MiB"),
     }[reading.unit]
     spread = "" if reading.spread is None else f", spread {reading.spread:.1%}"
     return f"{name}: {reading.value / scale:.4g} {unit}{spread}"

@@ -12,7 +12,7 @@ measured, and these are derived or estimated for every card:
 * the clock is the boost clock, and reading is as fast as the memory interface.
 
 The parameters of their kernels' time models are H200's, as shares and cycles: estimates, too, and
-so is what dependent launches are worth, where they are known from compute capability 9.0 on.
+so is what dependent launches are worth, from compute capability 9.0 on.
 
 Resident blocks, and how registers and shared memory are given out, are from the CUDA programming
 guide's table of compute capabilities.
@@ -80,7 +80,6 @@ def _cuda_device(
     ``clock`` is the boost clock, and ``global_bandwidth`` counts reads and writes together.
     """
     lanes, shared_per_block = generation.lanes, generation.shared_per_block
-    is_dependent = generation.supports_dependent_launches
     off_chip = Memory(_GLOBAL, "global", global_capacity, global_bandwidth)
     return Device(
         name=name,
@@ -110,8 +109,9 @@ def _cuda_device(
         matrix_instructions=generation.matrix_instructions,
         supports_grid_barrier=True,
         supports_graphs=True,
-        supports_dependent_launches=is_dependent,
-        dependent_launches=H200.dependent_launches if is_dependent else None,
+        dependent_launches=(
+            H200.dependent_launches if generation.supports_dependent_launches else None
+        ),
         times=H200.times.within_peaks(),
         measured=None,
     )

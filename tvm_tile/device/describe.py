@@ -12,7 +12,6 @@ from tvm_tile.errors import DeviceTooSmallError
 OLDEST_COMPUTE_VERSION = (7, 0)
 # Whose instructions, used here, need the "a" target. Code for others runs on their successors, too.
 _ARCH_SPECIFIC = (9, 0)
-_FIRST_DEPENDENT_LAUNCHES = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,6 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
     )
     # A warp's instructions stay from one architecture to the next, a warpgroup's are of one only.
     instructions = [i for i in base.matrix_instructions if is_same or i.intrinsic == "mma"]
-    is_dependent = gpu.compute_version >= _FIRST_DEPENDENT_LAUNCHES
     bandwidth = gpu.memory_bandwidth or base.memory(MemoryLevel.GLOBAL).bandwidth
     limited = with_limits(base, arch=_arch(gpu.compute_version), shared_memory=shared)
     return replace(
@@ -148,8 +146,6 @@ def _adjusted(base: Device, gpu: GpuProperties) -> Device:
         # However few multiprocessors ask, the memory's interface is behind it.
         l2_bandwidth=max(base.l2_bandwidth * scale, 1.2 * bandwidth),
         matrix_instructions=tuple(instructions),
-        supports_dependent_launches=is_dependent,
-        dependent_launches=base.dependent_launches if is_dependent else None,
     )
 
 

@@ -61,7 +61,7 @@ class Reading:
         variant: which of several forms was measured, such as ``"float16"`` or ``"float16 wgmma"``;
             may be empty.
         value: median of the repeats, in ``unit``.
-        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"``, ``"Hz"`` or ``"B"``.
+        unit: ``"B/s"``, ``"op/s"`` (floating-point or integer), ``"s"`` or ``"Hz"``.
         spread: interquartile range over the median; None where it was not kept.
     """
 
@@ -126,9 +126,8 @@ class Device:
         matrix_instructions: matrix instructions that the units have.
         supports_grid_barrier: whether all blocks of a launch can wait for one another.
         supports_graphs: whether launches can be captured and replayed as a graph.
-        supports_dependent_launches: whether a kernel of a graph can start while the one before it
-            ends, and wait for that one's end itself.
-        dependent_launches: gains of kernels that start early; None where these were not measured.
+        dependent_launches: gains of kernels of a graph that start while the one before them ends,
+            and wait for that one's end themselves; None where kernels cannot.
         times: parameters of the kernels' time models.
         measured: when and on what its numbers were measured; None for data sheets' numbers.
     """
@@ -160,7 +159,6 @@ class Device:
     matrix_instructions: tuple[MatrixInstruction, ...]
     supports_grid_barrier: bool
     supports_graphs: bool
-    supports_dependent_launches: bool
     dependent_launches: DependentLaunchTimes | None
     times: KernelTimes
     measured: Measurement | None
@@ -174,6 +172,11 @@ class Device:
     def is_estimated(self) -> bool:
         """Whether predicted times go by parameters that were fitted to another device."""
         return self.times.fitted_on != self.name
+
+    @property
+    def supports_dependent_launches(self) -> bool:
+        """Whether a kernel of a graph can start while the one before it ends."""
+        return self.dependent_launches is not None
 
     @property
     def has_asynchronous_copies(self) -> bool:

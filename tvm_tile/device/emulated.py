@@ -36,7 +36,6 @@ EMULATED: Device = replace(
     supports_grid_barrier=False,
     grid_barrier_latency=None,
     supports_graphs=False,
-    supports_dependent_launches=False,
     dependent_launches=None,
     measured=None,
 )

@@ -237,15 +237,11 @@ def _check(device: Device) -> None:
 
 
 def _check_dependent_launches(device: Device) -> None:
-    """Refuse what dependent launches are worth where there are none, and negative numbers."""
-    times, where = device.dependent_launches, "device.dependent_launches"
-    if times is None:
-        return
-    if not device.supports_dependent_launches:
-        _refuse(where, "null where supports_dependent_launches is false", times)
-    for name in ("overlap_seconds", "wait_seconds", "ahead_bytes", "ahead_seconds"):
+    """Refuse negative times of dependent launches."""
+    times = device.dependent_launches
+    for name in ("overlap_seconds", "wait_seconds") if times is not None else ():
         if getattr(times, name) < 0:
-            _refuse(f"{where}.{name}", "zero or more", getattr(times, name))
+            _refuse(f"device.dependent_launches.{name}", "zero or more", getattr(times, name))
 
 
 def _check_times(device: Device) -> None:

@@ -143,7 +143,6 @@ def _rocm_device(
         # No kernel of ours was seen waiting for a grid, nor a graph captured, on these GPUs yet.
         supports_grid_barrier=False,
         supports_graphs=False,
-        supports_dependent_launches=False,
         dependent_launches=None,
         times=_times(clock),
         measured=None,

@@ -157,19 +157,13 @@ class DependentLaunchTimes:
 
     Attributes:
         origin: provenance of the numbers, in words.
-        overlap_seconds: time by which a kernel that starts early ends earlier, if it has nothing to
-            fetch ahead.
-        wait_seconds: time of waiting and giving way in a kernel that cannot start earlier.
-        ahead_bytes: bytes of its constants that a kernel should have fetched into the second-level
-            cache ahead of its wait; zero where that gains nothing.
-        ahead_seconds: time by which a kernel ends earlier for these bytes.
+        overlap_seconds: time by which a kernel that starts early ends earlier.
+        wait_seconds: time of waiting in a kernel that cannot start earlier.
     """
 
     origin: str
     overlap_seconds: float
     wait_seconds: float
-    ahead_bytes: int
-    ahead_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
-from tvm_tile.launches.dependent_launches import shares
 from tvm_tile.plan.execution_plan import ExecutionPlan, QueuedTask, ROperator, dependences
 from tvm_tile.plan.waits import Wait, Waits, counter_of
 
@@ -53,6 +52,23 @@ class QueueEntry:
     task: QueuedTask | None
     waits: tuple[Wait, ...]
     asks: tuple[Ask, ...] = ()
+
+
+def shares(sizes: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Divide the bytes that may be asked for ahead among several parts, the largest first.
+
+    Args:
+        sizes: bytes of each part.
+        most: bytes that may be asked for, of all parts together.
+
+    Returns:
+        Bytes to be asked for of each part, in the order of ``sizes``.
+    """
+    left, found = most, [0] * len(sizes)
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        found[number] = min(left, sizes[number])
+        left -= found[number]
+    return tuple(found)
 
 
 def ahead_bytes(

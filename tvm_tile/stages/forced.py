@@ -111,11 +111,10 @@ class Forced(Options):
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """Sentences on what was forced and on lacking measurements: the model may be slower."""
+        """Sentences on what was forced, which may make the model slower."""
         if not self.weld:
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:
             yield "coschedule is off: each kernel is launched by itself"
         if self.control != "host" and not device.supports_grid_barrier:
             yield f"loops stay on the host: {device.name} runs no persistent kernels"
-        yield from Options.notes(self, device)

@@ -14,22 +14,22 @@ from tvm_tile.build.dependent_launches import mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries
-from tvm_tile.launches.dependent_launches import Chained, dependence
-from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of
+from tvm_tile.launches.dependent_launches import early_step_seconds
+from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place
 
 
 @tvm.transform.module_pass(opt_level=0, name="MarkDependentLaunches")
 @dataclass(frozen=True, slots=True)
 class MarkDependentLaunches:
-    """Say of scheduled functions that their kernels start early, and what they fetch ahead.
+    """Say of scheduled functions that their kernels start early, and which arguments are constants.
 
     before: ``f(x, w, y)``
     after:  ``f(x, w, y)`` with an attribute that names ``w``, a constant in each of its calls
 
     The build makes of the attribute what it says
     (:func:`~tvm_tile.build.dependent_launches.start_early`); which functions get one, is decided by
-    :func:`~tvm_tile.launches.dependent_launches.dependence`. Functions that are not called by
-    ``call_tir`` keep their form.
+    :func:`~tvm_tile.launches.dependent_launches.early_step_seconds`. Functions that are not called
+    by ``call_tir`` keep their form.
 
     Attributes:
         device: the device that it is compiled for.
@@ -47,11 +47,11 @@ class MarkDependentLaunches:
             if not isinstance(func, tirx.PrimFunc) or compat.runs_on_host(func):
                 continue
             name = str(var.name_hint)
-            constants = calls.constants(name, func)
-            chained = Chained(calls.counts[name], calls.steps[name], sum(constants.values()))
-            early = dependence(chained, self.device, forced=self.forced)
-            if early is not None and chained.calls:
-                result[var] = mark(func, early, constants)
+            count, steps = calls.counts[name], calls.steps[name]
+            seconds = early_step_seconds(count, steps, self.device, forced=self.forced)
+            if seconds is not None and count:
+                constants = (str(func.params[at].name) for at in sorted(calls.constants[name]))
+                result[var] = mark(func, seconds, constants)
         return result
 
 
@@ -62,24 +62,19 @@ class _Calls:
         counts: name -> calls.
         steps: name -> calls right behind that of another kernel. Views between two kernels are no
             kernels; what follows a branch, or a function that is none of ours, is no step.
+        constants: name -> positions of the parameters that are constants in every call.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self.counts: Counter[str] = Counter()
         self.steps: Counter[str] = Counter()
-        self._sizes: dict[str, list[dict[int, int]]] = {}
+        self.constants: dict[str, set[int]] = {}
         outer = {var for var, _ in entries(mod)}
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 count = len(func.params)
                 given = int((func.attrs or {}).get(NUM_INPUT, count)) if var in outer else count
                 self._read(func.body, set(func.params[given:]) - _written(func))
-
-    def constants(self, name: str, func: tirx.PrimFunc) -> dict[str, int]:
-        """Parameters of a function that are constants in every call -> their bytes."""
-        known = self._sizes.get(name, [])
-        everywhere = set(known[0]).intersection(*known[1:]) if known else set()
-        return {str(func.params[at].name): known[0][at] for at in sorted(everywhere)}
 
     def _read(self, body: Any, constants: set[Any]) -> None:
         """Count the calls of a function, or of a branch of it."""
@@ -100,16 +95,16 @@ class _Calls:
                     follows = False
 
     def _count(self, call: relax.Call, constants: set[Any], *, follows: bool) -> None:
-        """Count a call, whether it follows another kernel, and the sizes of its constants."""
+        """Count a call, whether it follows another kernel, and which arguments are constants."""
         name = str(call.args[0].name_hint)
         self.counts[name] += 1
         self.steps[name] += follows
-        sizes = {
-            at: size_of(given.ty)
+        own = {
+            at
             for at, given in enumerate(call.args[1].fields)
             if isinstance(given, tvm.ir.Constant) or given in constants
         }
-        self._sizes.setdefault(name, []).append(sizes)
+        self.constants[name] = self.constants.get(name, own) & own
 
 
 def _written(func: relax.Function) -> set[Any]:
