@@ -1,6 +1,8 @@
 """Models with and without dependent launches: ``python -m bench.dependent_launches [NAME ...]``.
 
-from tvm_tile.stages.forced import Forced
+Each model, in float16 and with batch 1, is compiled two ways for the GPU that is present: launched
+ordinarily, and with kernels that start early and wait for the one before them, as in
+``Forced(dependent_launches=True)``. The ways take turns: in each of ``--rounds``
 rounds each is called ``--calls`` times behind a kernel that spins, so that the GPU's time counts
 and not the host's. The table has medians, what they are of the ordinary time, and of 200 calls on
 random inputs how many differ from the ordinary way's in any bit, which must be none. The exit
