@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from tvm_tile.errors import CalibrationError
-from tvm_tile.files.json_data import revived, text_of
+from tvm_tile.files.json_data import revived
 from tvm_tile.files.whole_file import replacing
 from tvm_tile.tile.time import Work
 
@@ -73,7 +75,7 @@ class Samples:
         """
         head = json.dumps({"gpu": self.gpu, "date": self.date})
         with replacing(path) as file:
-            file.write("\n".join([head, *map(text_of, self.tiles), ""]).encode())
+            file.write("\n".join([head, *map(_line, self.tiles), ""]).encode())
 
     @classmethod
     def read(cls, path: Path) -> Samples:
@@ -93,3 +95,25 @@ class Samples:
                 f"{path}: {error}",
                 "measure with `tvm-tile calibrate --fit`",
             ) from error
+
+
+def _line(tile: TileSample) -> str:
+    """A tile as a line of a file."""
+    return json.dumps(_told(tile))
+
+
+def _told(data: Any) -> Any:
+    """Frozen data for JSON, without what is as by default, and numbers to five digits."""
+    if is_dataclass(data):
+        pairs = ((own, getattr(data, own.name)) for own in fields(data))
+        return {own.name: _told(value) for own, value in pairs if not _is_default(own, value)}
+    if isinstance(data, tuple):
+        return [_told(item) for item in data]
+    if isinstance(data, Enum):
+        return data.value
+    return float(f"{data:.5g}") if isinstance(data, float) else data
+
+
+def _is_default(own: Any, value: Any) -> bool:
+    """Whether a field's value is what it is where nobody says it."""
+    return isinstance(value, int | float | str | Enum) and value == own.default
