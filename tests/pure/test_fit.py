@@ -102,7 +102,7 @@ def test_a_fit_predicts_what_it_has_not_seen(seed: int) -> None:
         assert after.regret - 1 <= max(1e-3, 0.3 * (before.regret - 1))
     for name in ("cold_start_cycles", "start_cycles"):
         assert numbers_of(fitted.times.chip)[name] == pytest.approx(
-            numbers_of(true.times.chip)[name], rel=0.05
+            numbers_of(true.times.chip)[name], rel=0.1
         )
     assert replace(fitted.times, chip=H200.times.chip) == H200.times
 
