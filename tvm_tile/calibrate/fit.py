@@ -212,16 +212,16 @@ class _Problem:
         return cls(device, tuple(numbers), start, tiles, kernels, places)
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """Logarithms that the numbers lie between: shares of a rate stay near its measurement."""
-        most = [_MOST_SHARE if name.endswith("_share") else np.inf for name in self.names]
-        return np.full(len(most), -np.inf), np.log(np.array(most))
+        """Logarithms that the numbers stay between."""
+        low, high = self.start - _FARTHEST, self.start + _FARTHEST
+        for kind, most in (("_share", _MOST_SHARE), ("_power", _STEEPEST)):
+            own = [name.endswith(kind) for name in self.names]
+            high = np.where(own, np.minimum(high, math.log(most)), high)
+        return low, high
 
     def at(self, point: Floats) -> Device:
         """The device with other numbers."""
-        near = np.clip(point, self.start - _FARTHEST, self.start + _FARTHEST)
-        is_power = [name.endswith("_power") for name in self.names]
-        found = np.minimum(np.exp(near), np.where(is_power, _STEEPEST, np.inf))
-        values = dict(zip(self.names, found.tolist(), strict=True))
+        values = dict(zip(self.names, np.exp(point).tolist(), strict=True))
         chip = with_numbers(self.device.times.chip, values)
         return replace(self.device, times=replace(self.device.times, chip=chip))
 

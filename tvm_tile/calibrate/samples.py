@@ -53,11 +53,13 @@ class Samples:
         gpu: the driver's name for it.
         date: year, month and day.
         tiles: one for each tile; those of a function are neighbours.
+        origin: what else is to be known of where the times are from: driver, versions, command.
     """
 
     gpu: str
     date: str
     tiles: tuple[TileSample, ...]
+    origin: str = ""
 
     @property
     def functions(self) -> Mapping[str, tuple[TileSample, ...]]:
@@ -73,7 +75,7 @@ class Samples:
         Raises:
             OSError: the folder cannot be written.
         """
-        head = json.dumps({"gpu": self.gpu, "date": self.date})
+        head = json.dumps({"gpu": self.gpu, "date": self.date, "origin": self.origin})
         with replacing(path) as file:
             file.write("\n".join([head, *map(_line, self.tiles), ""]).encode())
 

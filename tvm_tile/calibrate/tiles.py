@@ -18,7 +18,6 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tvm_tile import compat
 from tvm_tile.build import Builder, Program
 from tvm_tile.calibrate.cases import Case, cases
 from tvm_tile.calibrate.driver import Gpu, first_gpu
@@ -30,16 +29,15 @@ from tvm_tile.passes.scheduling.measure_candidates import arguments_of
 from tvm_tile.report.trial import tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import load_functions
-from tvm_tile.runtime.trials import Argument, drawn, poisoned, relative_difference
+from tvm_tile.runtime.trials import FLUSH_BYTES, drawn, outputs_of, relative_difference, tensors_of
 from tvm_tile.schedule import Task
-from tvm_tile.schedule.ranking import RULES
+from tvm_tile.schedule.ranking import RULES, attempt
 from tvm_tile.schedule.rule import Choice, Scheduled
 
 # Places in the order of a rule's model: mostly the first ones, for among these it must choose.
 RANKS = (0, 1, 2, 4, 8, 16, 40)
 # Tiles predicted to take that many times the best one's are no choice, and take long.
 _LONGEST = 6.0
-_FLUSH_BYTES = 256 << 20  # several times the largest second-level cache there is
 _COLD, _WARM = 5, 5  # runs
 _ROW, _ROW_S = 40, 1e-3  # kernels of a graph, at most; and seconds of it, about
 
@@ -128,10 +126,7 @@ def choices_to_measure(
         return []
     task, found = Task(func, graph, device), list[tuple[int, Choice]]()
     for finder in RULES:
-        try:
-            choices = finder.find(task, max(RANKS) + 1)
-        except compat.TVM_ERRORS:
-            continue
+        choices = attempt(partial(finder.find, task, max(RANKS) + 1)) or ()
         found += [(rank, choices[rank]) for rank in RANKS if rank < len(choices)]
     least = min((choice.seconds for _, choice in found), default=0.0)
     return [(rank, choice) for rank, choice in found if choice.seconds <= longest * least]
@@ -143,10 +138,7 @@ def _of_function(
     """Measured tiles of one function."""
     written = []
     for rank, choice in choices_to_measure(func, device):
-        try:
-            done = choice()
-        except compat.TVM_ERRORS:
-            continue
+        done = attempt(choice)
         if done is not None:
             written.append((rank, choice, done))
     timed = timer(func, [done for _, _, done in written]) if written else {}
@@ -166,16 +158,10 @@ def timer_on(device: Device) -> Iterator[Timer]:
     Its calls raise:
         CalibrationError: a kernel computes something else than the others.
     """
-    with first_gpu() as gpu, one_stream(gpu):
-        flush = gpu.allocate(_FLUSH_BYTES)
+    # What TVM launches is queued on the stream that is timed.
+    with first_gpu() as gpu, tvm_ffi.use_raw_stream(tvm.cuda(0), gpu.stream):
+        flush = gpu.allocate(FLUSH_BYTES)
         yield partial(_times, Builder(device), device, gpu, partial(gpu.clear, flush))
-
-
-@contextmanager
-def one_stream(gpu: Gpu) -> Iterator[None]:
-    """Within, what TVM launches is queued on the stream of ``gpu``."""
-    with tvm_ffi.use_raw_stream(tvm.cuda(0), gpu.stream):
-        yield
 
 
 def _times(
@@ -204,13 +190,11 @@ def _times(
             if not isinstance(program, Program):
                 continue
             functions = load_functions(program, device.name)
-            tensors = _tensors(arguments, values)
+            tensors = tensors_of(arguments, values, functions.device)
             run = partial(functions[name], *tensors)
             run()
             gpu.synchronize()
-            outputs = [
-                tensor.numpy() for a, tensor in zip(arguments, tensors, strict=True) if a.is_output
-            ]
+            outputs = outputs_of(arguments, tensors)
             expected = outputs if expected is None else expected
             pairs = zip(outputs, expected, strict=True)
             if not max(relative_difference(*pair) for pair in pairs) <= most:
@@ -221,14 +205,6 @@ def _times(
                 )
             found[place] = _timed(gpu, run, flush)
     return found
-
-
-def _tensors(
-    arguments: Sequence[Argument], values: Sequence[np.ndarray]
-) -> list[tvm.runtime.Tensor]:
-    """Tensors of the GPU: drawn inputs, and outputs that begin as what no kernel makes."""
-    pairs = zip(arguments, values, strict=True)
-    return [tvm.runtime.tensor(poisoned(v) if a.is_output else v, tvm.cuda(0)) for a, v in pairs]
 
 
 def _timed(gpu: Gpu, run: Callable[[], None], flush: Callable[[], None]) -> Timed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,13 @@ def _fitted(device: Device, path: Path, progress: Callable[[str], None]) -> Devi
     from tvm_tile.calibrate.fit import fitted_record, numbers_of
     from tvm_tile.calibrate.tiles import measure_tiles, timer_on
 
-    assert device.measured is not None  # it has just been
-    gpu, date = device.measured.gpu, device.measured.date
+    told = device.measured
+    assert told is not None  # it has just been
     with timer_on(device) as timer:
-        samples = measure_tiles(device, timer, gpu=gpu, date=date, progress=progress)
+        samples = measure_tiles(device, timer, gpu=told.gpu, date=told.date, progress=progress)
+    versions = ", ".join(map(" ".join, told.versions))
+    origin = f"driver {told.driver}, {versions}; tvm-tile calibrate --fit"
+    samples = replace(samples, origin=origin)
     samples.write(path)
     fitted = fitted_record(device, samples)
     before = numbers_of(device.times.chip)

@@ -17,7 +17,7 @@ from tvm_tile.runtime.launch import load_functions
 
 # Several times the largest second-level cache there is: each run finds its inputs in memory, as
 # the cost model assumes and the benchmark measures.
-_FLUSH_BYTES = 256 << 20
+FLUSH_BYTES = 256 << 20
 _WARM_UPS = 2
 _FEWEST, _MOST = 3, 15
 _TARGET_S = 0.1
@@ -100,14 +100,9 @@ def _run(
     import tvm
 
     functions = load_functions(program, device_name)
-    tensors = [
-        # Outputs begin as NaN: an element that no thread writes is found.
-        tvm.runtime.tensor(poisoned(value) if argument.is_output else value, functions.device)
-        for argument, value in zip(arguments, values, strict=True)
-    ]
+    tensors = tensors_of(arguments, values, functions.device)
     functions[name](*tensors)
-    pairs = zip(arguments, tensors, strict=True)
-    outputs = [tensor.numpy() for argument, tensor in pairs if argument.is_output]
+    outputs = outputs_of(arguments, tensors)
     on_cpu = functions.device == tvm.cpu()
 
     def timed(repeat: int) -> list[float]:
@@ -117,13 +112,32 @@ def _run(
             functions.device,
             number=1,
             repeat=repeat,
-            cache_flush_bytes=0 if on_cpu else _FLUSH_BYTES,
+            cache_flush_bytes=0 if on_cpu else FLUSH_BYTES,
         )
         return [float(sample) for sample in evaluate(*tensors).results]
 
     first = timed(_WARM_UPS)[-1]
     count = min(max(int(_TARGET_S / max(first, 1e-9)), _FEWEST), _MOST)
     return outputs, summarize(timed(count)).median_s
+
+
+def tensors_of(
+    arguments: Sequence[Argument], values: Sequence[np.ndarray], device: Any
+) -> list[Any]:
+    """TVM's tensors on one of its devices, of the values of inputs.
+
+    Outputs begin as NaN: an element that no thread writes is found.
+    """
+    import tvm
+
+    pairs = zip(arguments, values, strict=True)
+    return [tvm.runtime.tensor(_poisoned(v) if a.is_output else v, device) for a, v in pairs]
+
+
+def outputs_of(arguments: Sequence[Argument], tensors: Sequence[Any]) -> list[np.ndarray]:
+    """What the outputs among a call's tensors hold."""
+    pairs = zip(arguments, tensors, strict=True)
+    return [tensor.numpy() for argument, tensor in pairs if argument.is_output]
 
 
 def drawn(generator: np.random.Generator, argument: Argument) -> np.ndarray:
@@ -140,7 +154,7 @@ def drawn(generator: np.random.Generator, argument: Argument) -> np.ndarray:
     return np.resize(values, argument.shape)
 
 
-def poisoned(value: np.ndarray) -> np.ndarray:
+def _poisoned(value: np.ndarray) -> np.ndarray:
     """A fill for an output that no kernel is likely to make."""
     if value.dtype.kind in "biu":
         largest = 1 if value.dtype.kind == "b" else np.iinfo(value.dtype).max - 7

@@ -208,7 +208,7 @@ def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[
     while len(found) < topk and (left := [choices for choices in left if choices]):
         heads = [(choices[0].rule, choices[0].seconds) for choices in left]
         fastest = min(range(len(heads)), key=lambda number: heads[number][1])
-        done = _attempt(left[fastest if found else preferred(contests, heads)].popleft())
+        done = attempt(left[fastest if found else preferred(contests, heads)].popleft())
         if done is not None:
             found.append(replace(done, runner_up=_runner_up(done, firsts)))
     return tuple(found)
@@ -230,7 +230,7 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
             if finder.least_seconds(task) >= seconds / ratio(contests, rule, finder.rule):
                 continue
         # A rule that trips over a function has not taken it.
-        choices = _attempt(partial(finder.find, task, count))
+        choices = attempt(partial(finder.find, task, count))
         if choices:
             found[finder.rule] = choices
     return found
@@ -242,7 +242,7 @@ def predicted_of(task: Task, rule: str) -> dict[str, float]:
     There are at most ``_MOST_PREDICTED``; none where the rule names none, or another rule's.
     """
     found = next((finder.find for finder in RULES if finder.rule.name == rule), None)
-    choices = () if found is None else _attempt(partial(found, task, _MOST_PREDICTED)) or ()
+    choices = () if found is None else attempt(partial(found, task, _MOST_PREDICTED)) or ()
     return {choice.tile: choice.seconds for choice in choices if choice.rule.name == rule}
 
 
@@ -254,7 +254,7 @@ def predicted_over(
     ``None`` where the rule does not know that of its tiles.
     """
     found = next((finder for finder in RULES if finder.rule.name == rule), None)
-    return None if found is None else _attempt(partial(found.over, task, tile, points))
+    return None if found is None else attempt(partial(found.over, task, tile, points))
 
 
 def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
@@ -276,15 +276,15 @@ def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Sc
     for finder in RULES:
         if found and math.isinf(margin(contests, next(iter(found)), finder.rule)):
             continue
-        choices = _attempt(partial(finder.find, task, max(ranks) + 1)) or ()
-        written = {rank: _attempt(choices[rank]) for rank in ranks if rank < len(choices)}
+        choices = attempt(partial(finder.find, task, max(ranks) + 1)) or ()
+        written = {rank: attempt(choices[rank]) for rank in ranks if rank < len(choices)}
         own = {rank: done for rank, done in sorted(written.items()) if done is not None}
         if own:
             found[choices[0].rule] = own
     return found
 
 
-def _attempt(call: Callable[[], T]) -> T | None:
+def attempt(call: Callable[[], T]) -> T | None:
     """The answer of a call; ``None`` where TVM fails in it."""
     try:
         return call()

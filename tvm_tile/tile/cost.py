@@ -27,11 +27,11 @@ from tvm_tile.tile.limits import sum_seconds
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_registers, nameable_registers, occupancy
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
+from tvm_tile.tile.time import SCHEDULERS
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-SCHEDULERS = 4  # warp schedulers of a multiprocessor
 SECTOR = 32  # bytes a cache moves at once
 
 

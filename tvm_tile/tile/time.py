@@ -5,11 +5,11 @@ here. A block goes through the parts of its work one after the other. Alone on i
 part takes what its instructions, its bytes, its products, or its waits for one another take,
 whichever is longest, the others overlapping in part::
 
-    alone = sum of repeats * norm(issue, shared memory, cache, stores, products, waits / ahead)
+    alone = start + sum of repeats * norm(issue, shared memory, cache, stores, products, waits)
 
 Blocks that share a multiprocessor hide each other's waits, but share its units::
 
-    shared(r) = r * norm(issue, shared memory, cache, stores, products), over all parts
+    shared(r) = r * (norm(issue, shared memory, cache, stores, products) over all parts + dispatch)
     block(r)  = (alone ** p + shared(r) ** p - shared(1) ** p) ** (1 / p)
 
 Blocks come in waves, of which the last may be smaller, and global memory has to deliver what is in
@@ -41,6 +41,7 @@ Floats = npt.NDArray[np.float64]
 Quantity = float | Floats
 
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
+WAVEFRONT = 128  # bytes of shared memory that all banks serve at once, if none serves two words
 
 
 class Unit(str, Enum):
@@ -67,7 +68,7 @@ class Part:
             :func:`~tvm_tile.tile.cost.arithmetic_slots`, a conversion one, a division or a function
             as many as it is made of.
         moves: instructions of all warps that load, store or copy, to and from any level.
-        wavefronts: wavefronts of shared memory, at 128 bytes each without conflicts.
+        wavefronts: wavefronts of shared memory, :data:`WAVEFRONT` bytes each without conflicts.
         flops: operations of the matrix unit, two for each multiply-add, padding included.
         loads: trips to global memory that are waited for.
         barriers: barriers of the block that are waited for.

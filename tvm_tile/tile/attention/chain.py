@@ -21,7 +21,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
 from tvm_tile.tile.attention.rounds import Rounds
-from tvm_tile.tile.cost import SCHEDULERS
+from tvm_tile.tile.time import SCHEDULERS
 from tvm_tile.tile.units.product import Operand, Product, find_product
 
 WIDEST = 256  # columns of the second product, and depth of the first one

@@ -29,12 +29,12 @@ from tvm_tile.tile.attention.key_walk import (
     walked_steps,
 )
 from tvm_tile.tile.attention.rounds import WalkingTile
-from tvm_tile.tile.attention.weighing import FLOAT, WAVEFRONT, WeighingCounts
+from tvm_tile.tile.attention.weighing import FLOAT, WeighingCounts
 from tvm_tile.tile.banks import wavefronts
-from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
 from tvm_tile.tile.units.product import Operand
 from tvm_tile.tile.units.slab import vector_width
 

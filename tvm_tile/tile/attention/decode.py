@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.core_times import DecodeTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.tile.attention.weighing import DIVISION, EXPONENTIAL, FLOAT, WAVEFRONT
-from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.attention.weighing import DIVISION, EXPONENTIAL, FLOAT
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.staging import Room, shared_bytes
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
 
 MOST_ROWS = 16
 DTYPES = ("float32", "float16", "bfloat16")

@@ -15,12 +15,11 @@ from tvm_tile.device.times import needed
 from tvm_tile.tile.attention.chain import WIDEST, Chain
 from tvm_tile.tile.attention.rounds import Rounds, WalkingTile, balanced
 from tvm_tile.tile.attention.weighing import WeighingCounts
-from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.products.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.time import SCHEDULERS, Part, Unit, Work
 from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS, MMA_SUMS
 
 _KEY_STEP = 16  # the depth of an instruction

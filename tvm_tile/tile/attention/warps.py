@@ -24,12 +24,12 @@ from tvm_tile.tile.attention.key_walk import (
     walked_steps,
 )
 from tvm_tile.tile.attention.rounds import WalkingTile
-from tvm_tile.tile.attention.weighing import WAVEFRONT, WeighingCounts
+from tvm_tile.tile.attention.weighing import WeighingCounts
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.products.mma import matrix_rate
 from tvm_tile.tile.residency import given_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import WAVEFRONT, Part, Work
 from tvm_tile.tile.time import Unit as TimedUnit
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.slab import UNIT_BYTES, Chunk

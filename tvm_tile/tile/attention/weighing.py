@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from tvm_tile.tile.attention.chain import Chain
 from tvm_tile.tile.attention.rounds import WalkingTile
 from tvm_tile.tile.cost import SECTOR
-from tvm_tile.tile.time import Part
+from tvm_tile.tile.time import WAVEFRONT, Part
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, QUAD
 
-WAVEFRONT, FLOAT = 128, 4  # bytes: of one pass over all banks, of a number in shared memory
+FLOAT = 4  # bytes of a number in shared memory
 # Instructions of a thread. A weight takes a maximum, a scale, an exponential (four) and a sum; a
 # row of a tile the growth of its maximum, the exponential of that, and its new maximum and sum; an
 # element of a mask or a bias is widened and added, and the score is scaled by itself.

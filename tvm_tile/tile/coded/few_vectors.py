@@ -19,12 +19,12 @@ from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.device.times import needed
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.products.mma import matrix_rate, mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Unit, Work
 
 ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
 LANES = 4  # of it that share a row
@@ -38,7 +38,6 @@ _DECODED = 8  # registers of a decoded word of two rows
 _MOST_REGISTERS = 255
 _CHAINS = 2  # of instructions that wait for one another
 _QUAD = 4  # sums that a thread stores at once
-WAVEFRONT = 128  # bytes that shared memory, or the first-level cache, gives in a cycle
 _LOAD = 16  # bytes
 
 

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import CodedWarpgroupTimes
 from tvm_tile.device.times import needed
-from tvm_tile.tile.coded.few_vectors import WAVEFRONT, CodedProduct
+from tvm_tile.tile.coded.few_vectors import CodedProduct
 from tvm_tile.tile.products.ring import SPLITS, fitted, ring_seconds, step_seconds
 from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warpgroup import matrix_rate, warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import LINE, ROWS, RingTile
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.time import WAVEFRONT, Part, Unit, Work
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
 
 STEP = 32  # elements of the sum that are decoded together: two instructions deep

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
-from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.time import Part
+from tvm_tile.tile.time import SCHEDULERS, Part
 
 MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
 _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
@@ -21,7 +21,6 @@ _BYTES_AT_ONCE = 4  # elements of one byte in a vector
 # Words of a thread's loads that nvcc has on their way at once, and turns of a short loop whose
 # loads it does together, as machine code for sm_90a shows.
 _FLYING_WORDS, _UNROLLED = 16, 4
-WAVEFRONT = 128  # bytes that shared memory, or the first-level cache, gives in a cycle
 TREE_MOVES = 4  # stores and loads of shared memory by which warps add up a sum, and all get it
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
-from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
-from tvm_tile.tile.few_rows.few_vectors import WAVEFRONT, load_trips
+from tvm_tile.tile.cost import arithmetic_slots
+from tvm_tile.tile.few_rows.few_vectors import load_trips
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers

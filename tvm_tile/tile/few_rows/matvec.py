@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots
+from tvm_tile.tile.cost import SECTOR, arithmetic_slots
 from tvm_tile.tile.few_rows.few_vectors import (
     TREE_MOVES,
-    WAVEFRONT,
     Matvec,
     extent_of,
     load_trips,
@@ -27,7 +26,7 @@ from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
 
 SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
 _MOST_SUMS = 64  # of a thread, in registers

@@ -17,14 +17,14 @@ from dataclasses import replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import HaloTimes
 from tvm_tile.device.times import needed
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR
+from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.products.halo_tile import WARP, WARPS, Halo, HaloTile, whole
 from tvm_tile.tile.products.mma import mma_dtypes
-from tvm_tile.tile.products.store_work import BARE, WAVEFRONT, store_part
+from tvm_tile.tile.products.store_work import BARE, store_part
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Unit, Work
 from tvm_tile.tile.units.product import Operand
 from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES, vector_width
 from tvm_tile.tile.units.sum_layout import MMA_SUMS

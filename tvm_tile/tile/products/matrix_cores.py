@@ -20,7 +20,7 @@ from dataclasses import replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm, sum_seconds
-from tvm_tile.tile.products.store_work import SUM_BYTES, WAVEFRONT
+from tvm_tile.tile.products.store_work import SUM_BYTES
 from tvm_tile.tile.products.warp_tile import (
     LEAST_LINE,
     WarpTile,
@@ -32,7 +32,7 @@ from tvm_tile.tile.products.warp_tile import (
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import nameable_registers, resident_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import WAVEFRONT, Part, Work
 from tvm_tile.tile.units.matrix_layout import layout_of
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.product import Product

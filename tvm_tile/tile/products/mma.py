@@ -17,9 +17,8 @@ from dataclasses import replace
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.device.matrix_times import MmaTimes
 from tvm_tile.device.times import needed
-from tvm_tile.tile.cost import SCHEDULERS
 from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.store_work import BARE, WAVEFRONT, StoreWork, store_seconds
+from tvm_tile.tile.products.store_work import BARE, StoreWork, store_seconds
 from tvm_tile.tile.products.warp_tile import (
     LEAST_LINE,
     WarpTile,
@@ -30,7 +29,7 @@ from tvm_tile.tile.products.warp_tile import (
 )
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
 from tvm_tile.tile.units.unit import MmaUnit

@@ -10,16 +10,10 @@ from tvm_tile.device.device import Device
 from tvm_tile.device.matrix_times import WarpgroupTimes
 from tvm_tile.device.times import needed
 from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.store_work import (
-    SUM_BYTES,
-    WAVEFRONT,
-    StoreWork,
-    store_part,
-    store_seconds,
-)
+from tvm_tile.tile.products.store_work import SUM_BYTES, StoreWork, store_part, store_seconds
 from tvm_tile.tile.products.warpgroup_tile import WARPGROUP, RingTile
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
-from tvm_tile.tile.time import Part, Unit, Work
+from tvm_tile.tile.time import WAVEFRONT, Part, Unit, Work
 from tvm_tile.tile.units.sum_layout import CORNER_ROWS, MMA_SUMS, QUAD
 
 SPLITS = (1, 2, 4, 8)  # larger clusters are not portable

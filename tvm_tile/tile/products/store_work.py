@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 from tvm_tile.device.device import Device
-from tvm_tile.tile.time import Part
+from tvm_tile.tile.time import WAVEFRONT, Part
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
 
 SUM_BYTES = 4
-WAVEFRONT = 128  # bytes of shared memory that a wavefront reads or writes, if none are on one bank
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from tvm_tile.tile.products.ring import (
     step_seconds,
     wgmma_times,
 )
-from tvm_tile.tile.products.store_work import BARE, WAVEFRONT, StoreWork
+from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warp_tile import chunk_counts
 from tvm_tile.tile.products.warpgroup_tile import (
     LINE,
@@ -42,7 +42,7 @@ from tvm_tile.tile.products.warpgroup_tile import (
 )
 from tvm_tile.tile.residency import launched_registers
 from tvm_tile.tile.tile import near_ties, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import WAVEFRONT, Part, Work
 from tvm_tile.tile.units.product import Operand, Product
 
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
 from tvm_tile.tile.asked import in_sectors, meeting, present_blocks
-from tvm_tile.tile.cost import SCHEDULERS, arithmetic_slots
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.rows.rows import RowTile
 from tvm_tile.tile.rows.walk import Walk, common_vector
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, Part, Work
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few

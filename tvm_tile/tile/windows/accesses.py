@@ -13,8 +13,8 @@ import numpy as np
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.cost import SECTOR, coalescing, elements, sectors_touched
+from tvm_tile.tile.time import WAVEFRONT
 
-_WAVEFRONT = 128  # bytes that the banks serve at once
 # Instructions of a thread before its first load, counted in machine code: they find its place
 # along each axis, and the addresses there.
 START_OPERATIONS = 55
@@ -78,4 +78,4 @@ def warp_wavefronts(
     The arguments are those of :func:`warp_sectors`.
     """
     sectors = warp_sectors(access, operator, own, vector, device)
-    return max(1.0, sectors * SECTOR / _WAVEFRONT)
+    return max(1.0, sectors * SECTOR / WAVEFRONT)

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SCHEDULERS, SECTOR, arithmetic_slots, clock
+from tvm_tile.tile.cost import SECTOR, arithmetic_slots, clock
 from tvm_tile.tile.limits import norm
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import near_ties, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import SCHEDULERS, Part, Work
 from tvm_tile.tile.windows.accesses import (
     START_OPERATIONS,
     block_bytes,
