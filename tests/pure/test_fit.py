@@ -150,15 +150,7 @@ def test_the_regret_is_that_of_the_tile_with_the_least_predicted_time() -> None:
 def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
     samples, path = measured(H200, functions=3), tmp_path / "samples.tiles.json"
     samples.write(path)
-    found = Samples.read(path)
-    for tile, own in zip(found.tiles, samples.tiles, strict=True):
-        assert replace(tile, works=(), warm=0.0, cold=0.0) == replace(
-            own, works=(), warm=0.0, cold=0.0
-        )
-        assert (tile.cold, tile.warm) == pytest.approx((own.cold, own.warm), rel=1e-4)
-    # Numbers have five digits in a file: what was read is what is written.
-    found.write(path)
-    assert Samples.read(path) == found
+    assert Samples.read(path) == samples
 
 
 @pytest.mark.parametrize(

@@ -105,15 +105,13 @@ def _line(tile: TileSample) -> str:
 
 
 def _told(data: Any) -> Any:
-    """Frozen data for JSON, without what is as by default, and numbers to five digits."""
+    """Frozen data for JSON, without what is as by default."""
     if is_dataclass(data):
         pairs = ((own, getattr(data, own.name)) for own in fields(data))
         return {own.name: _told(value) for own, value in pairs if not _is_default(own, value)}
     if isinstance(data, tuple):
         return [_told(item) for item in data]
-    if isinstance(data, Enum):
-        return data.value
-    return float(f"{data:.5g}") if isinstance(data, float) else data
+    return data.value if isinstance(data, Enum) else data
 
 
 def _is_default(own: Any, value: Any) -> bool:
