@@ -84,7 +84,7 @@ def _kernels(compiled: Any) -> Iterator[str]:
     yield "| ---: | ---: | --- | --- |"
 
     def seconds(kernel: Any) -> float:
-        own = kernel.seconds if kernel.warm_seconds is None else kernel.warm_seconds
+        own = kernel.seconds
         return float(kernel.calls * own)
 
     for kernel in sorted(compiled.report.kernels, key=seconds, reverse=True):

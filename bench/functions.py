@@ -1,8 +1,8 @@
-"""Single PrimFuncs: an operator's function, its candidates, and building them to be called."""
+"""Single PrimFuncs: an operator's function, and building them to be called."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,30 +20,6 @@ def fused_function(case: Case, device: Any) -> Any | None:
     mod = fuse(import_model(case.module, example_inputs=untouched(case)).mod, device).mod
     functions = [f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc)]
     return functions[0] if len(functions) == 1 else None
-
-
-Candidate = tuple[int, Any]
-"""The rank of a schedule within its rule, and the schedule."""
-
-
-def find_candidates(
-    func: Any, device: Any, ranks: Collection[int]
-) -> tuple[list[Candidate], tuple[Any, str] | None]:
-    """The choices of all rules at ``ranks``, in the rules' order; the rule and tile that is taken.
-
-    Nothing where no rule takes the function.
-    """
-    from tvm_tile.graph.extract import extract
-    from tvm_tile.schedule import Task, candidates, candidates_at
-
-    graph = extract(func)
-    if graph is None:
-        return [], None
-    task = Task(func, graph, device)
-    found = candidates_at(task, ranks)
-    taken = [(item.rule, item.tile) for item in candidates(task, 1)]
-    ranked = [entry for own in found.values() for entry in own.items()]
-    return ranked, taken[0] if taken else None
 
 
 @dataclass(frozen=True, slots=True)

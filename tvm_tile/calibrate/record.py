@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tvm_tile.calibrate.driver import GpuFacts
 from tvm_tile.device import Device, Measurement, MemoryLevel, Reading
-from tvm_tile.device.cuda import H200
 from tvm_tile.device.describe import GpuProperties, describe_gpu
 from tvm_tile.device.times import DependentLaunchTimes
 
@@ -95,8 +94,7 @@ def assemble(
         grid_barrier_latency=one["grid_barrier_latency"],
         supports_grid_barrier=True,
         dependent_launches=_dependent_launches(base, readings, f"{facts.name}, {date}"),
-        # Of measured rates other shares are reached than of data sheets'.
-        times=H200.times if base.is_estimated else base.times,
+        times=base.times,
         measured=Measurement(date, facts.name, facts.driver, versions, readings),
     )
 

@@ -55,6 +55,7 @@ class ChipTimes:
         cache_share: share of the second-level cache's bandwidth that loads reach.
         store_share: share of that bandwidth that stores reach.
         memory_share: share of global memory's bandwidth.
+        cluster_share: share of the multiprocessors that clusters of more than two blocks can use.
         part_power: exponent by which what one block does adds up.
         block_power: exponent by which a block's own time and that of shared resources add up.
         memory_power: exponent by which the busiest multiprocessor and global memory add up.
@@ -83,6 +84,7 @@ class ChipTimes:
     cache_share: float
     store_share: float
     memory_share: float
+    cluster_share: float
     part_power: float
     block_power: float
     memory_power: float

@@ -22,14 +22,11 @@ from tvm_tile.errors import DeviceRecordError
 from tvm_tile.files.whole_file import replacing
 
 # Raised whenever an older reader could not make sense of a new file.
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 SUFFIX = ".json"
-# What must have times, by the intrinsic of a matrix instruction; AMD's are of several names.
-_TIMES_OF = {
-    "wgmma": ("wgmma", "chain", "coded_warpgroup"),
-    "mma": ("mma", "warp_attention", "halo", "coded"),
-}
+# The unit that must have times, by a matrix instruction's intrinsic; AMD's have several names.
+_UNIT_OF = {"wgmma": "group_unit", "mma": "warp_unit"}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
 _KINDS: dict[type, str] = {
@@ -250,13 +247,11 @@ def _check_times(device: Device) -> None:
         for name, number in numbers.items() if isinstance(numbers, dict) else ():
             if isinstance(number, float) and number <= 0:
                 _refuse(f"device.times.{family}.{name}", "positive", number)
-    for pair in device.times.contests.pairs:
-        if pair.ratio <= 0:
-            _refuse("device.times.contests.pairs", "of positive ratios", pair)
     for instruction in device.matrix_instructions:
-        for unit in _TIMES_OF.get(instruction.intrinsic, ("matrix_cores",)):
-            if getattr(device.times, unit) is None:
-                _refuse(f"device.times.{unit}", f"given, as there is {instruction.intrinsic}", None)
+        unit = _UNIT_OF.get(instruction.intrinsic, "wave_unit")
+        if getattr(device.times.chip, unit) is None:
+            wanted = f"given, as there is {instruction.intrinsic}"
+            _refuse(f"device.times.chip.{unit}", wanted, None)
 
 
 def _numbers(device: Device) -> typing.Iterator[tuple[str, float]]:

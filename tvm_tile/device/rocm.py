@@ -25,8 +25,6 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.cuda import H200
 from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
-from tvm_tile.device.matrix_times import MatrixCoreTimes
-from tvm_tile.device.times import KernelTimes, needed
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -68,33 +66,11 @@ _CDNA4 = _Family(64, 128, 2048, 131072, 256, 8, 160 * _KIB, 160 * _KIB)
 _RDNA = _Family(32, 128, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
 
 
-def _times(clock: float) -> KernelTimes:
-    """Parameters of the kernels' time models on a card of ``clock`` cycles a second.
-
-    Others' microbenchmarks of MI300X give latencies in seconds, and these are taken for all cards.
-    """
-    return replace(
-        H200.times.within_peaks(),
-        wgmma=None,
-        coded_warpgroup=None,
-        chain=None,
-        mma=None,
-        coded=None,
-        warp_attention=replace(
-            needed(H200.times.warp_attention, "matrix instructions of a warp"),
-            origin="the H200's, as cycles and shares; not fitted to measurements",
-        ),
-        halo=None,
-        matrix_cores=MatrixCoreTimes(
-            origin="latencies as others' microbenchmarks give them; not fitted to measurements",
-            chunk_cycles=0.8e-6 * clock,
-            wait_cycles=0.1e-6 * clock,
-            tile_cycles=2e-6 * clock,
-            start_cycles=5e-6 * clock,
-            step_power=4.0,
-            total_power=2.0,
-        ),
-    )
+_INHERITED = "the H200's, as cycles and shares; not fitted to measurements"
+# Parameters of the model of time, the same for all cards.
+_TIMES = replace(
+    H200.times, chip=replace(H200.times.chip, origin=_INHERITED, warp_unit=None, group_unit=None)
+)
 
 
 def _rocm_device(
@@ -144,7 +120,7 @@ def _rocm_device(
         supports_grid_barrier=False,
         supports_graphs=False,
         dependent_launches=None,
-        times=_times(clock),
+        times=_TIMES,
         measured=None,
     )
 

@@ -1,8 +1,6 @@
-"""Fitted numbers that the time models of kernels need of a GPU besides its rates, as data.
+"""Fitted numbers that predictions need of a GPU besides its rates, as data.
 
-A record without measurements inherits the normalised numbers of its family's measured one; what
-they are per class is in :mod:`tvm_tile.device.core_times` and
-:mod:`tvm_tile.device.matrix_times`.
+A record without measurements inherits the normalised numbers of its family's measured one.
 """
 
 from __future__ import annotations
@@ -11,65 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tvm_tile.device.chip_times import ChipTimes
-from tvm_tile.device.core_times import (
-    CodedTimes,
-    ContractionTimes,
-    CoreAttentionTimes,
-    DecodeTimes,
-    ElementwiseTimes,
-    GateTimes,
-    HeldRowTimes,
-    MatvecTimes,
-    ReductionTimes,
-    RowTimes,
-    ScanTimes,
-    SortTimes,
-    TransposeTimes,
-    WindowTimes,
-)
-from tvm_tile.device.matrix_times import (
-    ChainTimes,
-    CodedWarpgroupTimes,
-    HaloTimes,
-    MatrixCoreTimes,
-    MmaTimes,
-    StoreTimes,
-    WarpAttentionTimes,
-    WarpgroupTimes,
-)
 from tvm_tile.errors import DeviceRecordError
 
 _Times = TypeVar("_Times")
-
-
-@dataclass(frozen=True, slots=True)
-class WarmLine:
-    """Predicted time of a rule's kernel amid a model: ``slope * (seconds - start)``.
-
-    Attributes:
-        rule: name of the rule.
-        start_cycles: cycles of a kernel's predicted time that a warm kernel does not take.
-        slope: factor of the rest of the time.
-    """
-
-    rule: str
-    start_cycles: float
-    slope: float
-
-
-@dataclass(frozen=True, slots=True)
-class WarmTimes:
-    """Kernels amid a model, whose operands are in the second-level cache (``launches/warm.py``).
-
-    Attributes:
-        origin: provenance of the numbers, in words.
-        least_seconds: least time of a kernel, its launch included, even if it does nothing.
-        lines: lines for the rules whose time models assume a cold start.
-    """
-
-    origin: str
-    least_seconds: float
-    lines: tuple[WarmLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,110 +109,30 @@ class DependentLaunchTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """How the time models of two rules compared, of functions that both can write.
-
-    Of each function there is the ratio of measured and predicted time of either rule's best tile.
-
-    Attributes:
-        earlier: name of the rule that is asked first.
-        later: name of the other one.
-        ratio: time of the later rule's kernels over that of the earlier rule's, a geometric mean.
-        spread: standard deviation of its logarithm.
-    """
-
-    earlier: str
-    later: str
-    ratio: float
-    spread: float
-
-
-@dataclass(frozen=True, slots=True)
-class Contests:
-    """Measured contests between rules, which tell whose kernel to take (``tile/rules.py``).
-
-    Attributes:
-        origin: provenance of the numbers, in words.
-        pairs: the rules that are compared; one is not displaced by those it is in no pair with.
-    """
-
-    origin: str
-    pairs: tuple[Contest, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KernelTimes:
-    """The parameters of all time models, by kernel family; those of units that are absent are None.
+    """The parameters of all predictions.
 
     Attributes:
         fitted_on: name of the device that the numbers were measured on, as far as no origin names
             another.
-        chip: those of the one model for all kernels, which is to replace what follows.
-        contraction: products and convolutions on CUDA cores.
-        window: sliding windows.
-        reduction: sums.
-        rows: reductions of rows that are read again.
-        held_rows: reductions of rows in registers.
-        elementwise: maps.
-        transpose: copies in another order.
-        matvec: products with few vectors.
-        coded: products of few vectors with codes, by a warp's instructions.
-        attention: attention on CUDA cores.
-        decode: attention of few queries.
-        gates: recurrent cells.
-        scan: running sums.
-        sort: sorts.
-        store: work on sums before they are stored.
-        wgmma: products by warpgroup instructions.
-        coded_warpgroup: products with codes, as the warpgroups' are, and what decoding adds.
-        chain: attention by warpgroup instructions.
-        mma: products by a warp's instructions.
-        warp_attention: attention by a warp's instructions.
-        halo: products around windows, by a warp's instructions.
-        matrix_cores: products by AMD's matrix instructions.
-        warm: kernels amid a model.
+        chip: those of the one model of all kernels' times.
         persistent: kernels in a persistent one.
         host_flow: loops and branches on the host.
-        contests: rules' models against each other.
     """
 
     fitted_on: str
     chip: ChipTimes
-    contraction: ContractionTimes
-    window: WindowTimes
-    reduction: ReductionTimes
-    rows: RowTimes
-    held_rows: HeldRowTimes
-    elementwise: ElementwiseTimes
-    transpose: TransposeTimes
-    matvec: MatvecTimes
-    coded: CodedTimes | None
-    attention: CoreAttentionTimes
-    decode: DecodeTimes
-    gates: GateTimes
-    scan: ScanTimes
-    sort: SortTimes
-    store: StoreTimes
-    wgmma: WarpgroupTimes | None
-    coded_warpgroup: CodedWarpgroupTimes | None
-    chain: ChainTimes | None
-    mma: MmaTimes | None
-    warp_attention: WarpAttentionTimes | None
-    halo: HaloTimes | None
-    matrix_cores: MatrixCoreTimes | None
-    warm: WarmTimes
     persistent: PersistentTimes
     host_flow: HostFlowTimes
-    contests: Contests
 
-    def within_peaks(self) -> KernelTimes:
-        """The same parameters, no share of a rate above one: for data sheets' rates."""
-        contraction = self.contraction
-        return replace(
-            self,
-            contraction=replace(contraction, issue_share=min(1.0, contraction.issue_share)),
-            wgmma=self.wgmma and self.wgmma.within_peaks(),
-        )
+    @property
+    def without_warpgroups(self) -> KernelTimes:
+        """The same parameters for a chip without warpgroups' instructions.
+
+        There a warp's instructions reach all of the rate of its matrix units.
+        """
+        warp = self.chip.warp_unit and replace(self.chip.warp_unit, rate_share=1.0)
+        return replace(self, chip=replace(self.chip, warp_unit=warp, group_unit=None))
 
 
 def needed(times: _Times | None, unit: str) -> _Times:

@@ -6,7 +6,5 @@ of their arguments are constants, ``dependent_launches.py`` decides which gain b
 :mod:`tvm_tile.build.dependent_launches` writes the wait ahead of all that the kernel does, so that
 a schedule rule need not know. The same file argues why each kernel must wait.
 ``tests/run/test_dependent_chain.py`` runs such chains in an emulator in which each kernel does all
-that it may before the one before it does anything. ``warm.py`` predicts what a kernel takes amid a
-model, where its inputs are in the cache; its numbers were fitted to profiles of whole models by
-``python -m bench.kernels``.
+that it may before the one before it does anything.
 """

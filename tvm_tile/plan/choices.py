@@ -1,6 +1,6 @@
 """Times of a kernel's blocks inside a persistent kernel, from those of the kernel by itself.
 
-How kernels are predicted by themselves is in :mod:`tvm_tile.launches.warm`. Inside a persistent
+How kernels are predicted by themselves is in :mod:`tvm_tile.tile.time`. Inside a persistent
 kernel nothing is launched, and a vEU that shares its multiprocessor with others waits for them.
 """
 

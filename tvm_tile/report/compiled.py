@@ -29,7 +29,7 @@ class KernelReport:
         grid: blocks of a launch.
         block: threads of a block.
         tile: the chosen tile, as text; of several, that for the greatest extents.
-        seconds: predicted time.
+        seconds: predicted time amid the model.
         traffic: predicted bytes to and from global memory.
         fallback: why TVM's default schedule was used; empty when it was not.
         measured: number of candidates that ran; 0 where the model's first was taken unmeasured.
@@ -43,7 +43,6 @@ class KernelReport:
         resident: blocks of the main one of these that a multiprocessor holds at once; 0 where that
             is not known.
         launches: kernels that a call of it launches, one after another.
-        warm_seconds: predicted time amid a model; ``None`` where it is ``seconds``.
         runner_up: the best choice of another rule; ``None`` where no other was asked or has one.
         cover: tiles by open extents; ``None`` where one tile runs at all of them.
         names: names that the user's model has for its values (nodes of an ONNX graph, paths of
@@ -72,7 +71,6 @@ class KernelReport:
     resources: tuple[Resources, ...] = ()
     resident: int = 0
     launches: int = 1
-    warm_seconds: float | None = None
     runner_up: RunnerUp | None = None
     cover: CoverReport | None = None
     names: tuple[tuple[str, ...], ...] = ()
@@ -82,8 +80,7 @@ class KernelReport:
     @property
     def run_seconds(self) -> float:
         """Predicted time of all its calls in a run, amid the model; 0 where it fell back."""
-        each = self.seconds if self.warm_seconds is None else self.warm_seconds
-        return 0.0 if self.fallback else self.calls * each
+        return 0.0 if self.fallback else self.calls * self.seconds
 
     @property
     def main(self) -> Resources | None:
@@ -197,14 +194,11 @@ class ModelReport:
         """Seconds of a run, launches included; at least, where :attr:`is_bound`.
 
         Fallbacks have no model: they count with what their bytes and launches take at least.
-        A kernel's own ``seconds`` are those of a cold cache. Amid a model it finds what the one
-        before has just written in the second-level cache: each counts as
-        :func:`~tvm_tile.launches.warm.warm_seconds` said, as persistent kernels are predicted too.
         Less what is saved where kernels of graphs start while those before them end.
         """
-        warm = sum(kernel.run_seconds for kernel in self.kernels)
-        warm += sum(kernel.calls * self._fallback_seconds(kernel) for kernel in self.fallbacks)
-        return warm - (self.launches.saved_seconds if self.launches else 0.0)
+        total = sum(kernel.run_seconds for kernel in self.kernels)
+        total += sum(kernel.calls * self._fallback_seconds(kernel) for kernel in self.fallbacks)
+        return total - (self.launches.saved_seconds if self.launches else 0.0)
 
     @property
     def is_bound(self) -> bool:

@@ -8,6 +8,7 @@ from enum import Enum
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Operator, TileGraph
 from tvm_tile.tile.classify import is_product
+from tvm_tile.tile.time import least_seconds
 
 _MAJORITY = 0.5
 
@@ -55,7 +56,7 @@ class Limits:
 
 def limits_of(device: Device, traffic: float) -> Limits:
     """The limits of a device for a model of which a run moves ``traffic`` bytes."""
-    launch = device.times.warm.least_seconds
+    launch = least_seconds(device)
     memory = max(device.memory(MemoryLevel.GLOBAL).bandwidth, device.read_bandwidth)
     units = {"float32 cores": device.flops("float32")}
     units |= {f"{dtype} matrix units": rate for dtype, rate in device.matrix_flops}

@@ -3,11 +3,9 @@
 The package itself can be called: ``tvm_tile.schedule(prim_func)`` is :func:`ranking.schedule`.
 
 A rule (``rule.py``) names tiles for a function, best first, and writes the one that it is asked
-for. ``ranking.py`` asks the rules in order: the first that takes a function keeps it, unless a
-later one is predicted faster by the margin of a measured contest between the two, which is in the
-device record (``python -m bench.candidates --competing`` measures it). What no rule takes goes to
-TVM's dlight, what that cannot schedule or build to ``statements.py``; the report names both. Rules
-know tensors by their names, which no two buffers of a function share
+for. ``ranking.py`` asks the rules, and takes the tile of the least predicted time. What no rule
+takes goes to TVM's dlight, what that cannot schedule or build to ``statements.py``; the report
+names both. Rules know tensors by their names, which no two buffers of a function share
 (:mod:`tvm_tile.graph.own_names`).
 
 Rules for CUDA cores are in ``s_tir/``. Kernels for matrix units are made of parts: a function's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,9 +54,6 @@ from tvm_tile.tile.rules import (
     WINDOW,
     Rule,
     RunnerUp,
-    margin,
-    preferred,
-    ratio,
 )
 
 TimesOver = Callable[[Task, str, Sequence[Values]], list[float] | None]
@@ -82,8 +78,8 @@ class Finder:
     over: TimesOver = lambda _task, _tile, _points: None
 
 
-# In the order in which rules are asked. The first that can write a tile takes the function, but
-# for later ones that are predicted faster by a margin (tile/rules.py).
+# In the order in which rules are asked. The one with the fastest tile takes the function; of
+# equals the first.
 RULES = (
     Finder(CODED, schedule_coded),  # and CODED_WARPGROUP
     Finder(DECODE, schedule_decode),
@@ -183,8 +179,7 @@ def candidates(
 ) -> tuple[Scheduled, ...]:
     """The best schedules of a function, at most ``topk``, best first; empty if no rule takes it.
 
-    The first is that of the preferred rule (:func:`tvm_tile.tile.rules.preferred`), the others are
-    of all rules that were asked, by predicted time.
+    They are of all rules that were asked, by predicted time.
 
     Args:
         task: the function.
@@ -202,15 +197,14 @@ def candidates(
 def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[Scheduled, ...]:
     """Write the best choices of several rules, at most ``topk``, as far as TVM can write them."""
     firsts = [choices[0] for choices in asked]
-    contests = task.device.times.contests
-    left = [deque(choices) for choices in asked]
+    every = sorted((own for choices in asked for own in choices), key=lambda own: own.seconds)
     found: list[Scheduled] = []
-    while len(found) < topk and (left := [choices for choices in left if choices]):
-        heads = [(choices[0].rule, choices[0].seconds) for choices in left]
-        fastest = min(range(len(heads)), key=lambda number: heads[number][1])
-        done = attempt(left[fastest if found else preferred(contests, heads)].popleft())
+    for choice in every:
+        done = attempt(choice)
         if done is not None:
             found.append(replace(done, runner_up=_runner_up(done, firsts)))
+        if len(found) == topk:
+            break
     return tuple(found)
 
 
@@ -220,15 +214,12 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
     Of rules behind the first that has any, those that could be faster than the best one so far.
     """
     found: dict[Rule, Sequence[Choice]] = {}
-    contests = task.device.times.contests
     for finder in RULES:
         if rules is not None and finder.rule not in rules:
             continue
-        if found:
-            firsts = [(choices[0].rule, choices[0].seconds) for choices in found.values()]
-            rule, seconds = firsts[preferred(contests, firsts)]
-            if finder.least_seconds(task) >= seconds / ratio(contests, rule, finder.rule):
-                continue
+        least = min((choices[0].seconds for choices in found.values()), default=math.inf)
+        if found and finder.least_seconds(task) >= least:
+            continue
         # A rule that trips over a function has not taken it.
         choices = attempt(partial(finder.find, task, count))
         if choices:
@@ -267,15 +258,11 @@ def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
 def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Scheduled]]:
     """Schedules of a function by each rule, in the rule's own order; for measurements.
 
-    Rules are in the order of ``RULES``: the first that takes the function, and those whose times
-    are compared with its own. Of each there are the choices at ``ranks``, as far as it has them
-    and TVM can write them; rules without any are left out.
+    Rules are in the order of ``RULES``. Of each there are the choices at ``ranks``, as far as it
+    has them and TVM can write them; rules without any are left out.
     """
     found: dict[Rule, dict[int, Scheduled]] = {}
-    contests = task.device.times.contests
     for finder in RULES:
-        if found and math.isinf(margin(contests, next(iter(found)), finder.rule)):
-            continue
         choices = attempt(partial(finder.find, task, max(ranks) + 1)) or ()
         written = {rank: attempt(choices[rank]) for rank in ranks if rank < len(choices)}
         own = {rank: done for rank, done in sorted(written.items()) if done is not None}

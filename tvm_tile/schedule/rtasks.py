@@ -33,14 +33,15 @@ def schedule_rtask(task: Task, rule: Rule, threads: int) -> Scheduled | None:
     Returns:
         The kernel; ``None`` where the rule has none but its usual ones.
     """
+    place = task.device, _EXAMINED, task.scene
     if rule is CONTRACTION:
         found = draft(task)
-        plans = construct_contraction(found.operator, task.device, _EXAMINED) if found else ()
+        plans = construct_contraction(found.operator, *place) if found else ()
         fitting = [p for p in plans if p.parts == 1 and p.block_size <= _MOST_THREADS]
         return found.choices(fitting[:1], rule)[0]() if found and fitting else None
     if rule is DECODE:
         match = find_decode(task)
-        tiles = construct_decode(match.decode, task.device, _EXAMINED) if match else ()
+        tiles = construct_decode(match.decode, *place) if match else ()
         whole = [tile for tile in tiles if tile.splits == 1]
         return decode_choices(task, match, whole[:1])[0]() if match and whole else None
     if threads <= _MOST_THREADS:

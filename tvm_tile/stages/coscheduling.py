@@ -28,6 +28,7 @@ from tvm_tile.report.limits import limits_of
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport, report_persistent
 from tvm_tile.report.screen.persistent_text import described
 from tvm_tile.report.shown import Report
+from tvm_tile.tile.time import least_seconds
 
 PERSISTENT = "persistent"
 
@@ -148,7 +149,7 @@ def _zeroing(func: tirx.PrimFunc, name: str, calls: int, device: Device) -> Kern
     size = int(func.params[0].ty.shape[0])
     blocks = -(-size // ZEROING)
     tile = f"{size} set to zero"
-    seconds = device.times.warm.least_seconds
+    seconds = least_seconds(device)
     return KernelReport(
         name, "counters", "counters", blocks, ZEROING, tile, seconds, 0.0, "", calls=calls
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,15 +21,16 @@ from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.tile.banks import staged_layouts
 from tvm_tile.tile.cost import (
     Candidates,
-    Costs,
-    Floats,
     Ints,
+    Resources,
     SharedReads,
-    contraction_costs,
+    contraction_resources,
+    reads_without_conflicts,
 )
 from tvm_tile.tile.rtile import RProgram, RTile, longest_reduce_axis
-from tvm_tile.tile.staged_work import contraction_work, works_of_rows
+from tvm_tile.tile.staged_work import contraction_work, staged_seconds, works_of_rows
 from tvm_tile.tile.tile import near_ties, ranked
+from tvm_tile.tile.time import AMID, Scene
 
 _MAX_ACCUMULATORS = 64
 _MAX_UNROLLED = 1024  # multiply-adds of one thread's step, which the kernel unrolls
@@ -47,51 +48,34 @@ _MAX_PADDING = 0.35  # Roller's ε: share of a tile that may lie outside the ten
 _NEAR = 0.05  # of a usual tile: then no other is needed
 
 
-def construct_contraction(operator: Operator, device: Device, topk: int) -> tuple[RProgram, ...]:
+def construct_contraction(
+    operator: Operator, device: Device, topk: int, scene: Scene = AMID
+) -> tuple[RProgram, ...]:
     """The ``topk`` best tiles of a matrix product or convolution, best first.
 
     The first ones are near ties, by what they move; the others go by predicted time. Empty if
-    nothing fits the device.
+    nothing fits the device. ``scene`` is where the kernel runs.
     """
     candidates = _candidates(operator, device)
     if not len(candidates.groups):
         return ()
-    first = contraction_costs(device, candidates)
-    # Ties keep the order of construction, so that the choice is the same on every machine.
-    order = np.argsort(first.seconds, kind="stable")[: max(topk, _EXAMINED)]
-    rows = order[np.isfinite(first.seconds[order])]
-    # Layouts take a simulated warp to choose: only tiles that may win have theirs examined.
-    examined = candidates.rows(rows)
-    reads = _shared_reads(device, examined, first.footprint[rows])
-    costs = contraction_costs(device, examined, reads)
-    work = contraction_work(device, examined, reads, costs)
-    works = enumerate(works_of_rows(work, examined, device))
-    programs = ranked(replace(_predicted(examined, costs, row), work=own) for row, own in works)
-    return near_ties(programs, _NEAR_TIE, lambda own: transfer_seconds(own, device))[:topk]
-
-
-def contraction_predictor(
-    programs: Sequence[RProgram], device: Device
-) -> Callable[[Device], Floats]:
-    """Predicted seconds of given tiles, as a function of a device's rates and times.
-
-    Args:
-        programs: tiles of one operator, which fit the device; one or more.
-        device: device whose banks and shared memory decide on the layouts.
-
-    Returns:
-        For a device that differs in rates and times only, seconds, shape (programs,).
-    """
-    tiles = Candidates(
-        programs[0].operator,
-        np.array([program.register.shape for program in programs], np.int64),
-        np.array([program.shared.shape for program in programs], np.int64),
-        np.array([program.groups for program in programs], np.int64),
-        np.array([program.is_prefetched for program in programs], np.int64),
-        np.array([program.parts for program in programs], np.int64),
+    resources, reads = (
+        contraction_resources(device, candidates),
+        reads_without_conflicts(device, candidates),
     )
-    reads = _shared_reads(device, tiles, contraction_costs(device, tiles).footprint)
-    return lambda other: contraction_costs(other, tiles, reads).seconds
+    work = contraction_work(device, candidates, reads, resources)
+    seconds = staged_seconds(work, candidates, device, scene)
+    # Ties keep the order of construction, so that the choice is the same on every machine.
+    order = np.argsort(seconds, kind="stable")[: max(topk, _EXAMINED)]
+    # Layouts take a simulated warp to choose: only tiles that may win have theirs examined.
+    examined = candidates.rows(order[np.isfinite(seconds[order])])
+    resources = contraction_resources(device, examined)
+    reads = _shared_reads(device, examined, resources.footprint)
+    work = contraction_work(device, examined, reads, resources)
+    works = enumerate(works_of_rows(work, examined, device))
+    told = (replace(_with_resources(examined, resources, row), work=own) for row, own in works)
+    programs = ranked(told, device, scene)
+    return near_ties(programs, _NEAR_TIE, lambda own: transfer_seconds(own, device))[:topk]
 
 
 def transfer_seconds(program: RProgram, device: Device) -> float:
@@ -208,13 +192,12 @@ def _program(candidates: Candidates, row: int) -> RProgram:
     )
 
 
-def _predicted(candidates: Candidates, costs: Costs, row: int) -> RProgram:
-    """Candidate ``row`` as a program with its footprint, registers and predicted time."""
+def _with_resources(candidates: Candidates, resources: Resources, row: int) -> RProgram:
+    """Candidate ``row`` as a program with its footprint and registers."""
     return replace(
         _program(candidates, row),
-        shared_bytes=int(costs.footprint[row]),
-        registers=int(costs.registers[row]),
-        seconds=float(costs.seconds[row]),
+        shared_bytes=int(resources.footprint[row]),
+        registers=int(resources.registers[row]),
     )
 
 

@@ -1,10 +1,7 @@
-"""Rank tiles by an analytic model of the device (Roller's micro-performance model, section 3.3).
+"""Counts of products that are staged in shared memory, of many tiles at once.
 
 A block repeats one step: stage a chunk of each operand in shared memory, wait, multiply-add from
-shared memory into registers. Instruction issue, wavefronts of shared memory and traffic of the
-second-level cache share a step's time; what latency the resident blocks cannot hide comes on top.
-Waves of blocks then follow one another. The stores of the output, sector by sector, add to that,
-and where a sum is split into parts, the kernel that adds these.
+shared memory into registers. Then it stores its sums, sector by sector.
 
 Candidates are rows of integer arrays, so that thousands are ranked in a few milliseconds. What
 reading shared memory costs depends on the layout there: :class:`SharedReads` says it where it is
@@ -21,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.limits import sum_seconds
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import given_registers, nameable_registers, occupancy
+from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
 from tvm_tile.tile.time import SCHEDULERS
 
@@ -158,19 +154,16 @@ class SharedReads:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """The model's prediction for each candidate; ``seconds`` is infinite where none fits."""
+class Resources:
+    """What a block of each candidate takes.
 
-    seconds: Floats
+    Attributes:
+        footprint: bytes of shared memory, without what layouts pad, shape (candidates,).
+        registers: registers of a thread, shape (candidates,).
+    """
+
     footprint: Ints
     registers: Ints
-    traffic: Floats
-
-
-def clock(device: Device) -> float:
-    """Cycles a second at which a multiprocessor sustains its multiply-adds in float32."""
-    lanes = device.multi_processor_count * device.lanes_per_multi_processor
-    return device.flops("float32") / (lanes * 2)
 
 
 def arithmetic_slots(device: Device) -> float:
@@ -289,59 +282,19 @@ def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
     return np.array([lengths[int(extent)] for extent in thread], np.int64)
 
 
-def contraction_costs(device: Device, tiles: Candidates, reads: SharedReads | None = None) -> Costs:
-    """Predict each candidate for a matrix product or convolution staged in shared memory."""
-    operator, grid, threads, steps = tiles.operator, tiles.grid, tiles.threads, tiles.steps
-
+def contraction_resources(device: Device, tiles: Candidates) -> Resources:
+    """What a block takes of a matrix product or convolution that is staged in shared memory."""
     # Partial sums of the groups, and their total on its way to global memory.
     footprint = np.where(tiles.groups > 1, tiles.outputs * (tiles.groups + 1) * 4, 0)
-    for read in operator.reads:
-        footprint = footprint + elements(read, operator, tiles.staged) * read.tensor.element_size
+    for read in tiles.operator.reads:
+        size = read.tensor.element_size
+        footprint = footprint + elements(read, tiles.operator, tiles.staged) * size
     ahead = np.where(tiles.prefetched > 0, tiles.staged_words, 0)
-    registers = compiled_registers(device, threads, tiles.accumulators, ahead)
-    reads = reads or _reads_without_conflicts(device, tiles)
-    given = given_registers(device, registers)
-    occupied = occupancy(device, threads, given, footprint + reads.padding)
-
-    times, step = device.times.contraction, _StepModel(device, tiles, reads)
-    slots = np.maximum(1, device.multi_processor_count * occupied)
-    full, rest = grid // slots, grid % slots
-    cycles = times.start_cycles + full * steps * step.cycles(occupied)
-    cycles = cycles + np.where(
-        rest > 0, steps * step.cycles(-(-rest // device.multi_processor_count)), 0
-    )
-    stored = tiles.parts * store_sectors(device, tiles) * SECTOR
-    working = cycles / clock(device) + stored / (device.l2_bandwidth * times.store_share)
-
-    size = operator.write.tensor.size
-    written = tiles.parts * size * coalescing(operator.write, operator, tiles.block)
-    traffic = operator.traffic - size + written
-    memory_seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
-    joined = np.where(tiles.parts > 1, (tiles.parts + 1) * size, 0)
-    seconds = np.maximum(working, memory_seconds) + device.launch_latency
-    seconds = seconds + np.where(tiles.parts > 1, sum_seconds(joined, device), 0)
-    return Costs(
-        seconds=np.where(occupied > 0, seconds, np.inf),
-        footprint=footprint,
-        registers=registers,
-        traffic=traffic + joined,
-    )
+    registers = compiled_registers(device, tiles.threads, tiles.accumulators, ahead)
+    return Resources(np.asarray(footprint, np.int64), registers)
 
 
-def least_contraction_seconds(products: int, device: Device) -> float:
-    """Lower bound of :func:`contraction_costs`, in seconds, whatever the tile.
-
-    Args:
-        products: products of elements, each added to a sum.
-        device: the device that it is made for.
-    """
-    times = device.times.contraction
-    lanes = device.lanes_per_multi_processor * device.multi_processor_count
-    cycles = times.start_cycles + products / lanes / times.issue_share
-    return cycles / clock(device) + device.launch_latency
-
-
-def _reads_without_conflicts(device: Device, tiles: Candidates) -> SharedReads:
+def reads_without_conflicts(device: Device, tiles: Candidates) -> SharedReads:
     """A load and a wavefront for each word that a thread reads or a warp stores."""
     operator, chunk = tiles.operator, np.where(tiles.is_spatial, tiles.thread, tiles.block)
     loads = sum(elements(read, operator, chunk) for read in operator.reads)
@@ -356,45 +309,3 @@ def converted(operator: Operator, chunk: Ints) -> Ints:
     narrow = (read for read in operator.reads if read.tensor.element_size < 4)
     own = (elements(read, operator, chunk) for read in narrow)
     return sum(own, np.zeros(len(chunk), np.int64))
-
-
-class _StepModel:
-    """Cycles of one barrier-to-barrier step, given how many blocks share a multiprocessor."""
-
-    def __init__(self, device: Device, tiles: Candidates, reads: SharedReads) -> None:
-        self.times = times = device.times.contraction
-        operator, staged = tiles.operator, tiles.staged
-        depth = np.prod(tiles.block[:, ~tiles.is_spatial], axis=1)
-        self.warps = -(-tiles.threads // device.warp_size)
-        widened = converted(operator, np.where(tiles.is_spatial, tiles.thread, tiles.block))
-        slots = tiles.accumulators * arithmetic_slots(device) + times.lost_slots
-        work = slots * depth + reads.loads + widened
-        self.instructions = work / times.issue_share
-        self.wavefronts = reads.wavefronts * times.wavefront_cycles
-        self.copies: Floats = np.zeros(len(depth))
-        self.fetched: Floats = np.zeros(len(depth))
-        for read in operator.reads:
-            count = elements(read, operator, staged)
-            self.copies += count / vector_elements(read, operator, staged) / device.warp_size
-            waste = coalescing(read, operator, staged)
-            self.fetched += count * read.tensor.element_size * waste
-        self.is_prefetched = tiles.prefetched > 0
-        cache = device.l2_bandwidth * times.cache_share
-        self.bytes_per_cycle = cache / device.multi_processor_count / clock(device)
-
-    def cycles(self, resident: Ints) -> Floats:
-        """Cycles of a step: issue, wavefronts and cache traffic overlap; exposed latency on top."""
-        times = self.times
-        present = np.maximum(1, resident)
-        active = present * self.warps
-        issue = present * (self.warps * self.instructions + self.copies * times.copy_slots)
-        issue = issue / np.clip(active, 1, SCHEDULERS)
-        shares = (issue, present * self.wavefronts, present * self.fetched / self.bytes_per_cycle)
-        power = times.overlap_power
-        busy = sum(share**power for share in shares) ** (1 / power)
-        # Resident blocks hide less than all of it: they often wait at the same time.
-        barriers, hidden = times.barrier_warp_cycles * self.warps, present**times.hiding_power
-        waiting = (times.exposed_cycles + barriers) / hidden
-        waiting = waiting + times.copy_stall_cycles * self.copies / active
-        ahead = (times.barrier_cycles + barriers) / hidden
-        return np.asarray(busy + np.where(self.is_prefetched, ahead, waiting))

@@ -6,12 +6,8 @@ Functions of the same names in ``schedule/`` find tiles for functions and write 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-from tvm_tile.device.times import Contest, Contests
 
 
 class Level(Enum):
@@ -34,7 +30,7 @@ class Rule:
         takes_halves: whether functions may be joined that make each element of two of its sums, one
             of each half of the columns, as SwiGLU is made of a gate's and what it lets through.
         joins: whether it is asked what functions would take as one. Of those that are, the
-            preferred one decides: where it hands nothing over, the functions stay apart.
+            fastest one decides: where it hands nothing over, the functions stay apart.
         is_task: whether its kernels may be rTasks of persistent ones: what they take inside these
             is known.
         is_timed_inside: whether its model was fitted to rTasks, not to kernels by themselves.
@@ -102,49 +98,6 @@ ORDER = (
 
 
 JOINING = tuple(rule for rule in ORDER if rule.joins)
-
-
-# How many standard deviations a later rule must be ahead. With half of the measured functions held
-# out, choices are 4.2 % slower than the fastest tile of any rule with 1, 4.7 % with 0.5, 6.1 % with
-# 2 and 6.8 % with none.
-_CAUTION = 1.0
-
-
-def ratio(contests: Contests, earlier: Rule, later: Rule) -> float:
-    """Factor that puts ``later``'s predicted time on ``earlier``'s scale.
-
-    Infinite where no measurement compares the two.
-    """
-    contest = _between(contests, earlier, later)
-    return math.inf if contest is None else contest.ratio
-
-
-def margin(contests: Contests, earlier: Rule, later: Rule) -> float:
-    """The factor of ``later``'s time beside ``earlier``'s: :func:`ratio`, and its doubt."""
-    contest = _between(contests, earlier, later)
-    return math.inf if contest is None else contest.ratio * math.exp(_CAUTION * contest.spread)
-
-
-def _between(contests: Contests, earlier: Rule, later: Rule) -> Contest | None:
-    """The measured contest of two rules, if there is one."""
-    names = (earlier.name, later.name)
-    return next((own for own in contests.pairs if (own.earlier, own.later) == names), None)
-
-
-def preferred(contests: Contests, firsts: Sequence[tuple[Rule, float]]) -> int:
-    """The number of the rule, of several that take a function, whose kernel is to be taken.
-
-    Args:
-        contests: measured contests of the rules' models on the device.
-        firsts: each rule and the predicted seconds of its best tile, in the order of the rules;
-            one at least.
-    """
-    best = 0
-    for number, (rule, seconds) in enumerate(firsts):
-        own, least = firsts[best]
-        if seconds * margin(contests, own, rule) < least:
-            best = number
-    return best
 
 
 def rule_named(name: str) -> Rule | None:

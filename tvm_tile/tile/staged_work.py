@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access
+from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.cost import (
     SECTOR,
     Candidates,
-    Costs,
     Floats,
     Ints,
+    Resources,
     SharedReads,
     arithmetic_slots,
     coalescing,
@@ -30,9 +31,8 @@ from tvm_tile.tile.cost import (
     store_sectors,
     vector_elements,
 )
-from tvm_tile.tile.limits import adding_work
 from tvm_tile.tile.residency import given_registers, occupancy
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import Part, Scene, Start, Work, work_seconds
 
 _LOADS_IN_FLIGHT = 16  # of a thread in a staging copy, which is unrolled as far
 # For each dimension in which a padded operand slides: both ends clamp the place, which is then
@@ -40,16 +40,21 @@ _LOADS_IN_FLIGHT = 16  # of a thread in a staging copy, which is unrolled as far
 _PADDING_TESTS = 4
 
 
-def contraction_work(device: Device, tiles: Candidates, reads: SharedReads, costs: Costs) -> Work:
+def contraction_work(
+    device: Device, tiles: Candidates, reads: SharedReads, resources: Resources
+) -> Work:
     """What each candidate does, as arrays of shape (candidates,); without what adds parts of sums.
 
     Args:
         device: the device that the tiles are made for.
         tiles: the candidates.
         reads: cost of their layouts in shared memory.
-        costs: shared memory and registers of each.
+        resources: shared memory and registers of each.
     """
-    given, shared = given_registers(device, costs.registers), costs.footprint + reads.padding
+    given, shared = (
+        given_registers(device, resources.registers),
+        resources.footprint + reads.padding,
+    )
     size = tiles.operator.write.tensor.size
     return Work(
         blocks=_floats(tiles.grid),
@@ -65,6 +70,24 @@ def contraction_work(device: Device, tiles: Candidates, reads: SharedReads, cost
         read=tiles.operator.traffic - size,
         written=_floats(tiles.parts * size),
     )
+
+
+def staged_seconds(work: Work, tiles: Candidates, device: Device, scene: Scene) -> Floats:
+    """Predicted seconds of each candidate, with the kernel that adds its parts, if it has any.
+
+    Args:
+        work: work of all candidates, as :func:`contraction_work` returns it.
+        tiles: the candidates.
+        device: the device that they are made for.
+        scene: where their kernels run.
+
+    Returns:
+        Seconds of shape (candidates,); infinite where no block fits.
+    """
+    size = tiles.operator.write.tensor.size
+    behind = Scene(Start.BEHIND, 1.0)
+    added = work_seconds(adding_work(_floats(tiles.parts), size, device), device, behind)
+    return work_seconds(work, device, scene) + np.where(tiles.parts > 1, added, 0.0)
 
 
 def works_of_rows(work: Work, tiles: Candidates, device: Device) -> Iterator[Work]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tvm_tile.tile.time import Work
+from tvm_tile.device.device import Device
+from tvm_tile.tile.time import Scene, Work, seconds_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +51,29 @@ class Tile(ABC):
 AnyTile = TypeVar("AnyTile", bound=Tile)
 
 
-def ranked(tiles: Iterable[AnyTile | None], count: int | None = None) -> tuple[AnyTile, ...]:
+def ranked(
+    tiles: Iterable[AnyTile], device: Device, scene: Scene, count: int | None = None
+) -> tuple[AnyTile, ...]:
     """The fastest tiles of which blocks fit, best first; of equals the one that is named first.
 
     Args:
-        tiles: one for each choice of a family's extents; ``None`` where the choice makes no sense.
+        tiles: one for each choice of a family's extents, all of which say what they do.
+        device: the device that they are made for.
+        scene: where their kernels run.
         count: the most tiles that are wanted; ``None``: all.
     """
-    fitting = [tile for tile in tiles if tile is not None and tile.seconds < math.inf]
+    fitting = [tile for tile in priced(tiles, device, scene) if tile.seconds < math.inf]
     return tuple(sorted(fitting, key=lambda tile: tile.seconds)[:count])
+
+
+def priced(tiles: Iterable[AnyTile], device: Device, scene: Scene) -> tuple[AnyTile, ...]:
+    """Tiles with the predicted seconds of what they do, in the order in which they come."""
+    found = tuple(tiles)
+    works = [tile.work for tile in found if tile.work is not None]
+    if not found:
+        return ()
+    pairs = zip(found, seconds_of(works, device, scene).tolist(), strict=True)
+    return tuple(replace(tile, seconds=seconds) for tile, seconds in pairs)
 
 
 def near_ties(

@@ -40,6 +40,7 @@ Floats = npt.NDArray[np.float64]
 # A number, or an array of one number for each of several tiles, shape (tiles,).
 Quantity = float | Floats
 
+_FILLS = 2  # place of the cache's loads among what keeps units busy
 SCHEDULERS = 4  # warp schedulers of a multiprocessor
 WAVEFRONT = 128  # bytes of shared memory that all banks serve at once, if none serves two words
 
@@ -158,6 +159,23 @@ def seconds_of(works: Sequence[Work], device: Device, scene: Scene = ALONE) -> F
     return Batch.of(works).seconds(device, scene)
 
 
+def least_seconds(device: Device) -> float:
+    """Seconds of a kernel of a model that does nothing, its launch included."""
+    return device.times.chip.start_cycles / device.clock + device.launch_latency
+
+
+def least_product_seconds(flops: float, dtype: str, device: Device) -> float:
+    """Seconds that no kernel can be below that multiplies so much.
+
+    Args:
+        flops: operations of arithmetic, two for each multiply-add.
+        dtype: element type of a matrix unit's operands; empty for CUDA cores.
+        device: the device that runs it.
+    """
+    rate = dict(device.matrix_flops)[dtype] if dtype else device.flops("float32")
+    return least_seconds(device) + flops / rate
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Kernels to be priced together, and again with other numbers of a device.
@@ -262,8 +280,9 @@ class _Model:
     @classmethod
     def of(cls, work: Work, device: Device, scene: Scene) -> _Model:
         """The model of a kernel on a device."""
-        chip = needed(device.times.chip, "kernels")
-        unit = None if work.unit is Unit.CORES else getattr(chip, f"{work.unit.value}_unit")
+        chip, unit = device.times.chip, None
+        if work.unit is not Unit.CORES:
+            unit = needed(getattr(chip, f"{work.unit.value}_unit"), f"{work.unit.value} units")
         kept = device.l2_capacity * chip.kept_share
         room = kept / np.maximum(1.0, np.asarray(work.read + work.written))
         cached = scene.cached * np.minimum(1.0, room)
@@ -279,8 +298,10 @@ class _Model:
         for part in self.work.parts:
             bounds = self._asked(part)
             fetched, done = self._waited(part)
-            # With several repetitions on their way, their loads are waited for meanwhile.
-            behind = np.where(np.asarray(part.ahead) > 1, done, fetched + done)
+            # With several repetitions on their way, their loads are waited for meanwhile; else
+            # until the last byte is there.
+            arrived = fetched + np.where(np.asarray(part.loads) > 0, bounds[_FILLS], 0.0)
+            behind = np.where(np.asarray(part.ahead) > 1, done, arrived + done)
             waits = _norm(chip.part_power, *bounds, fetched / part.ahead, behind)
             alone = alone + part.repeats * waits
             asked = [total + part.repeats * own for total, own in zip(asked, bounds, strict=True)]

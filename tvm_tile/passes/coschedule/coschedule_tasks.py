@@ -16,7 +16,6 @@ from tvm_tile.build.dependent_launches import step_seconds
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Lowering
-from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.coschedule.merge_calls import merge
 from tvm_tile.passes.coschedule.reorder_calls import reordered
 from tvm_tile.passes.coschedule.task_graph import TaskGraph, TaskNode, identity, read_block
@@ -157,7 +156,7 @@ class CoscheduleTasks:
         if not self.device.supports_grid_barrier:
             return mod
         result = mod.clone()
-        facts = self.facts or (lambda name: _predicted(mod[name], self.device))
+        facts = self.facts or (lambda name: _predicted(mod[name]))
         functions = TaskFunctions(facts, self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and isinstance(func.body, relax.SeqExpr):
@@ -217,7 +216,7 @@ class CoscheduleTasks:
                 self.left(Apart(function, reason))
 
 
-def _predicted(func: Any, device: Device) -> Facts | None:
+def _predicted(func: Any) -> Facts | None:
     """The facts that ScheduleTiles has left with a function, if a rule of ours scheduled it."""
     found = (func.attrs or {}).get(PREDICTED)
     rule = None if found is None else rule_named(str(found["rule"]))
@@ -226,7 +225,7 @@ def _predicted(func: Any, device: Device) -> Facts | None:
     seconds = float(found["seconds"])
     size = int(found["grid"]), int(found["block"])
     scheduled = Scheduled(func, rule, str(found["tile"]), *size, seconds)
-    variant = Variant(scheduled, warm_seconds(rule.name, seconds, device), None)
+    variant = Variant(scheduled, seconds, None)
     traffic = float(found["traffic"])
     return Facts((variant,), float(found["flops"]), traffic, (), variant.seconds)
 

@@ -11,7 +11,6 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import TileGraph
 from tvm_tile.kernel.body import with_numbered_params
-from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.coschedule.coschedule_tasks import Facts, Variant, is_known_inside
 from tvm_tile.passes.coschedule.task_graph import contiguous_parts
 from tvm_tile.passes.scheduling.measure_candidates import given_name
@@ -74,9 +73,8 @@ class KernelFacts:
         if report is None or graph is None:
             return None
         slices = _slices(original)
-        seconds = warm_seconds(report.rule, report.seconds, self._device)
         variants = self._variants(name, original, graph)
-        return Facts(variants, graph.flops, graph.traffic, slices, seconds)
+        return Facts(variants, graph.flops, graph.traffic, slices, report.seconds)
 
     def _variants(
         self, name: str, original: tirx.PrimFunc, graph: TileGraph
@@ -94,7 +92,7 @@ class KernelFacts:
             return slower
         func = self._scheduled[name]
         first = Scheduled(func, rule, report.tile, report.grid, report.block, report.seconds)
-        own = Variant(first, warm_seconds(report.rule, report.seconds, self._device), registers[0])
+        own = Variant(first, report.seconds, registers[0])
         adapts = rule.has_fewer_blocks and is_known_inside(first, self._device)
         return (own, *(self._others(original, graph, rule) if adapts else ()), *slower)
 
@@ -108,8 +106,7 @@ class KernelFacts:
         item = schedule_rtask(task, rule, threads)
         if item is None:
             return ()
-        seconds = warm_seconds(item.rule.name, item.seconds, self._device)
-        return (Variant(item, seconds, item.registers, is_for_loops=True),)
+        return (Variant(item, item.seconds, item.registers, is_for_loops=True),)
 
     def _others(self, original: tirx.PrimFunc, graph: TileGraph, rule: Rule) -> tuple[Variant, ...]:
         """A rule's schedules with fewer blocks: the fastest for each number of functions side by
@@ -125,10 +122,7 @@ class KernelFacts:
         for item in found:
             if item.grid in kept:
                 fastest.setdefault(item.grid, item)
-        return tuple(
-            Variant(item, warm_seconds(item.rule.name, item.seconds, self._device), item.registers)
-            for item in fastest.values()
-        )
+        return tuple(Variant(item, item.seconds, item.registers) for item in fastest.values())
 
 
 def _slices(func: tirx.PrimFunc) -> tuple[tuple[int, int] | None, ...]:

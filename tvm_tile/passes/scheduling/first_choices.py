@@ -10,7 +10,6 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
@@ -81,6 +80,6 @@ def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
                 found = first(mod[binding.value.args[0]])
                 if found is None:
                     return None
-                seconds += warm_seconds(found.rule.name, found.seconds, first.device)
+                seconds += found.seconds
                 written += size_of(binding.var.ty)
     return Cost(seconds, written)

@@ -14,7 +14,6 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import blocks_in, extract
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import TileGraph
-from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.ir.rewriter import size_of
 from tvm_tile.passes.scheduling.dlight import apply_dlight
 from tvm_tile.passes.scheduling.first_choices import FirstChoices
@@ -202,7 +201,6 @@ class PlanFunction:
             "", operator.name, own.rule.name, own.grid, own.block, own.tile, own.seconds,
             float(operator.traffic), "", written=float(operator.written),
             shared_bytes=own.shared_bytes,
-            warm_seconds=warm_seconds(own.rule.name, own.seconds, self._device),
         )  # fmt: skip
         return Planned(own.func, report)
 
@@ -228,7 +226,6 @@ class PlanFunction:
             "", _operators(request.func), best.rule.name, best.grid, best.block, best.tile,
             best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
-            warm_seconds=warm_seconds(best.rule.name, best.seconds, self._device),
             runner_up=best.runner_up, flops=float(graph.flops),
             arithmetic_seconds=arithmetic_seconds(graph, self._device),
         )  # fmt: skip

@@ -14,7 +14,6 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.launches.warm import comparable_seconds
 from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, content_of
@@ -65,7 +64,7 @@ class FuseTiles:
         predict = self.predict or FirstChoices(self.device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
-                mod, decisions = _joined(mod, var, func, predict, self.refused or {}, self.device)
+                mod, decisions = _joined(mod, var, func, predict, self.refused or {})
                 if self.record:
                     for decision in decisions:
                         self.record(decision)
@@ -106,7 +105,6 @@ def _joined(
     func: Any,
     predict: Predict,
     refused: Mapping[Any, str],
-    device: Device,
 ) -> tuple[tvm.IRModule, tuple[Decision, ...]]:
     """``mod`` with the groups of one of its functions joined, and what became of every group."""
     sites, outputs = _sites(func)
@@ -129,7 +127,7 @@ def _joined(
         wiring = _wiring(members)
         if wiring not in known:
             own = [kinds[site.func] for site in members]
-            known[wiring] = _reckoned(mod, members, own, predict, refused, device)
+            known[wiring] = _reckoned(mod, members, own, predict, refused)
         asked[group] = known[wiring]
         return asked[group].gain
 
@@ -152,7 +150,6 @@ def _reckoned(
     kinds: Sequence[Kind],
     predict: Predict,
     refused: Mapping[Any, str],
-    device: Device,
 ) -> Decision:
     """The decision on functions alone and as one; with the reason, if they cannot become one."""
     names = tuple(str(site.func.name_hint) for site in members)
@@ -160,18 +157,15 @@ def _reckoned(
     alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
-    kernels = [(found.rule.name, found.seconds) for found in alone if found is not None]
+    apart = sum(found.seconds for found in alone if found is not None)
     calls = _calls(members)
     joined = as_one(mod, calls, outer_values(calls))
     if expression_size(joined)[0].is_too_large:
         return Decision(names, edges, reason="an element would be too large an expression")
     together = predict(joined, JOINING)
     if together is None:
-        apart = sum(seconds for _, seconds in kernels)
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
     rule = together.rule
-    *own, seconds = comparable_seconds([*kernels, (rule.name, together.seconds)], device)
-    apart = sum(own)
     reason = refused.get(content_of(joined), "")
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
@@ -184,7 +178,7 @@ def _reckoned(
     edges = tuple(
         replace(edge, is_shared=shared and kinds[edge.taker] is not Kind.SPATIAL) for edge in edges
     )
-    return Decision(names, edges, apart, seconds, rule.name, reason)
+    return Decision(names, edges, apart, together.seconds, rule.name, reason)
 
 
 def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:

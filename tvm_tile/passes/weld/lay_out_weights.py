@@ -15,12 +15,10 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.weld.fuse_tiles import Predict
 from tvm_tile.report.turned_weights import TurnedWeights
-from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.s_tir.steps import replace_parts
 from tvm_tile.tile.few_rows.weight_layout import is_weight
 
@@ -170,14 +168,10 @@ class _Layouts(ModuleRewriter):
         found = self._predict(other, None)
         if found is None:
             return None
-        seconds, before = self._seconds(found), self._seconds(now)
-        if seconds >= before:
+        if found.seconds >= now.seconds:
             return None
-        return _Faster(self.builder_.add_func(other, str(var.name_hint)), seconds, before)
-
-    def _seconds(self, kernel: Scheduled) -> float:
-        """Predicted seconds of a kernel amid a model, with its inputs in the cache."""
-        return warm_seconds(kernel.rule.name, kernel.seconds, self._device)
+        name = self.builder_.add_func(other, str(var.name_hint))
+        return _Faster(name, found.seconds, now.seconds)
 
     def _transposed(self, weights: Any, reader: _Faster) -> relax.Expr:
         """The weights transposed, made once, and told to the report."""

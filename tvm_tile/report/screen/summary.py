@@ -102,7 +102,7 @@ def _repeated_as_one(kernels: Iterable[KernelReport]) -> list[KernelReport]:
     for own in kernels:
         layers = frozenset(map(without_numbers, own.names)) or own.name
         size = own.grid, own.block, own.tile, own.traffic, own.flops
-        key = layers, own.operators, own.rule, *size, own.seconds, own.warm_seconds
+        key = layers, own.operators, own.rule, *size, own.seconds
         if (first := found.get(key)) is not None:
             own = replace(first, calls=first.calls + own.calls, names=(*first.names, *own.names))
         found[key] = own

@@ -30,10 +30,10 @@ def schedule_attention(task: Task, count: int) -> Sequence[Choice]:
     found = find_chain(task)
     if found is None:
         return ()
-    warps = construct_warp_attention(found.chain, task.device, count)
+    warps = construct_warp_attention(found.chain, task.device, count, task.scene)
     if warps:
         return choices_of(WARP_ATTENTION, warps, partial(_with_warps, found))
-    tiles = construct_core_attention(found.chain, task.device, count)
+    tiles = construct_core_attention(found.chain, task.device, count, task.scene)
     return choices_of(ATTENTION, tiles, partial(write_on_cores, task.device, found))
 
 

@@ -21,5 +21,5 @@ def schedule_chain(task: Task, count: int) -> Sequence[Choice]:
     found = find_chain(task)
     if found is None:
         return ()
-    tiles = construct_chain(found.chain, task.device, count)
+    tiles = construct_chain(found.chain, task.device, count, task.scene)
     return choices_of(CHAIN, tiles, partial(write_chain, found))

@@ -31,7 +31,7 @@ def schedule_coded(task: Task, count: int) -> Sequence[Choice]:
     found = find_coded(task)
     if found is None:
         return ()
-    tiles = construct_coded(found.sizes, task.device, count)
+    tiles = construct_coded(found.sizes, task.device, count, task.scene)
     few = choices_of(CODED, tiles, partial(write_coded, found))
     both = (*few, *_of_warpgroups(found, task, count))
     return sorted(both, key=lambda choice: choice.seconds)[:count]
@@ -47,7 +47,7 @@ def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice
     sizes = replace(found.sizes, instructions=fragments.instructions + 1)
     work = store_work(found.found.epilogue, product)
     words = 1 if found.zero is None else 2
-    tiles = construct_coded_warpgroup(sizes, words, task.device, work, count)
+    tiles = construct_coded_warpgroup(sizes, words, task.device, work, count, task.scene)
     write = partial(write_coded_warpgroup, found, fragments)
     return choices_of(CODED_WARPGROUP, tiles, write)
 

@@ -21,7 +21,8 @@ def schedule_decode(task: Task, count: int) -> Sequence[Choice]:
     found = find_decode(task)
     if found is None:
         return ()
-    return decode_choices(task, found, construct_decode(found.decode, task.device, count))
+    tiles = construct_decode(found.decode, task.device, count, task.scene)
+    return decode_choices(task, found, tiles)
 
 
 def decode_choices(

@@ -23,7 +23,7 @@ def schedule_gates(task: Task, count: int) -> Sequence[Choice]:
     # One sum a unit is a matrix-vector product, which has a rule of its own.
     if found is None or len(found.cell.sums) == 1:
         return ()
-    tiles = construct_gates(found.gates, task.device, count)
+    tiles = construct_gates(found.gates, task.device, count, task.scene)
     return tuple(
         Choice.of(GATES, tile, partial(_written, found, tile, task.device)) for tile in tiles
     )

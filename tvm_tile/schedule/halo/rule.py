@@ -17,5 +17,5 @@ def schedule_halo(task: Task, count: int) -> Sequence[Choice]:
     found = find_halo(task)
     if found is None:
         return ()
-    tiles = construct_halo(found.halo, task.device, count)
+    tiles = construct_halo(found.halo, task.device, count, task.scene)
     return choices_of(HALO, tiles, partial(write_halo, found))

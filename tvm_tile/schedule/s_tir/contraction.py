@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from tvm_tile.schedule.rule import Choice, Task
 from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.tile.construct import construct_contraction
-from tvm_tile.tile.cost import least_contraction_seconds
 from tvm_tile.tile.rules import CONTRACTION
+from tvm_tile.tile.time import least_product_seconds
 
 
 def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
@@ -19,10 +19,11 @@ def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
     found = draft(task)
     if found is None:
         return ()
-    return found.choices(construct_contraction(found.operator, task.device, count), CONTRACTION)
+    tiles = construct_contraction(found.operator, task.device, count, task.scene)
+    return found.choices(tiles, CONTRACTION)
 
 
 def least_seconds(task: Task) -> float:
     """Predicted time that no tile for a product or convolution can be below."""
     products = sum(operator.points for operator in task.graph.reductions)
-    return least_contraction_seconds(products, task.device)
+    return least_product_seconds(2 * products, "", task.device)

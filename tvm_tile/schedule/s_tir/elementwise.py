@@ -29,11 +29,10 @@ from tvm_tile.graph.extract import extract_operator, nodes_in
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
 from tvm_tile.schedule.s_tir.normalize import inlined
-from tvm_tile.schedule.s_tir.output import read_output
 from tvm_tile.schedule.s_tir.steps import bind_loop, blocks_named, flat_loop
 from tvm_tile.tile.moves.plain import PlainTile, construct_plain, opaque_work, together
-from tvm_tile.tile.moves.transpose import construct_flat
 from tvm_tile.tile.rules import ELEMENTWISE
+from tvm_tile.tile.tile import priced
 from tvm_tile.tile.time import Work
 
 
@@ -44,7 +43,7 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
     sch, form = inlined(task.func, keep_producers=False)
     if form is None or form.producers or not form.outputs:
         return ()
-    choices = [_tiles(sch, name, task.device, count) for name in form.outputs]
+    choices = [_tiles(sch, name, task, count) for name in form.outputs]
     if _are_alike(sch, form.outputs):
         saved = (len(choices) - 1) * task.device.launch_latency
         write = partial(_together, sch, form.outputs, saved)
@@ -86,23 +85,14 @@ def _together(
     return _scheduled(sch, main, sum(tile.seconds for tile in tiles) - saved)
 
 
-def _tiles(sch: Schedule, name: str, device: Device, count: int) -> tuple[PlainTile, ...]:
+def _tiles(sch: Schedule, name: str, task: Task, count: int) -> tuple[PlainTile, ...]:
     """At most ``count`` tiles of an output, best first, by its own reads where these are known."""
     block = sch.get(sch.get_sblock(name))
     operator = extract_operator(block)
-    tiles: tuple[PlainTile, ...] = (_opaque(sch, name, device),)
-    if operator is not None:
-        between = _widest_between(block.body.value)
-        tiles = construct_plain(operator, device, between=between, count=count)
-    output = read_output(block)
-    if output is None:
-        return tiles
-    # The model of plain tiles counts each byte once; how a warp's threads read costs more.
-    flat = {
-        vector: construct_flat(output.copy, vector, device).seconds
-        for vector in {tile.vector for tile in tiles}
-    }
-    return tuple(replace(tile, seconds=max(tile.seconds, flat[tile.vector])) for tile in tiles)
+    if operator is None:
+        return priced((_opaque(sch, name, task.device),), task.device, task.scene)
+    between = _widest_between(block.body.value)
+    return construct_plain(operator, task.device, task.scene, between=between, count=count)
 
 
 def _widest_between(value: Any) -> int:
@@ -128,5 +118,5 @@ def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
 def _opaque(sch: Schedule, name: str, device: Device) -> PlainTile:
     """A tile for a block whose expression extraction does not read (a tuple, a select)."""
     points = _points(sch.get(sch.get_sblock(name)))
-    tile = PlainTile.for_points(points, device, vector=1, traffic=8.0 * points)
+    tile = PlainTile.for_points(points, device, vector=1)
     return replace(tile, work=opaque_work(tile, device))

@@ -78,7 +78,7 @@ def schedule_matvec(task: Task, count: int) -> Sequence[Choice]:
     if form is None:
         return ()
     draft = _Draft(form, task.device)
-    sizes = form.operator, form.product, task.device, count
+    sizes = form.operator, form.product, task.device, count, task.scene
     tiles = construct_matvec(*sizes, may_overhang=form.ignores_zeros)
     return choices_of(MATVEC, tiles, draft.write)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -15,7 +15,7 @@ from tvm_tile.graph.extract import extract_operator, is_choice, loads_in
 from tvm_tile.graph.tile_graph import Access, Axis, Tensor
 from tvm_tile.schedule.s_tir.digits import Digits, read_digits
 from tvm_tile.tile.moves.plain import construct_plain
-from tvm_tile.tile.moves.transpose import Copy, Source, TransposeTile, construct_flat
+from tvm_tile.tile.moves.transpose import Copy, Source, TransposeTile, construct_flat, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +86,5 @@ def plain_tile(block: SBlock, output: Output, device: Device) -> TransposeTile:
     """Best tile of the rule for element-wise functions, for one block."""
     operator = extract_operator(block)
     vector = construct_plain(operator, device, count=1)[0].vector if operator else 1
-    return construct_flat(output.copy, vector, device)
+    tile = construct_flat(output.copy, vector, device)
+    return replace(tile, work=work_of(tile, output.copy, device))

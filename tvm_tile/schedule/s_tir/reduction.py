@@ -67,7 +67,7 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
     if operator is None:
         return ()
     construct = construct_window if is_window(operator) else construct_reduction
-    tiles = construct(operator, task.device)[:count]
+    tiles = construct(operator, task.device, task.scene)[:count]
     return choices_of(_RULES[tiles[0].form], tiles, partial(_write, sch, form, task.device))
 
 

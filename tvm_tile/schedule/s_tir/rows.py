@@ -59,8 +59,9 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     rows = _row_axes(output, sums)
     is_row = [axis.name in rows for axis in output.axes]
     held = _held_choices(task, count)
-    tiles = construct_rows(output, sums, rows, task.device)[: count - len(held)]
-    return (*held, *choices_of(ROWS, tiles, partial(_write, sch, form, merged, is_row)))
+    tiles = construct_rows(output, sums, rows, task.device, task.scene)
+    both = (*held, *choices_of(ROWS, tiles, partial(_write, sch, form, merged, is_row)))
+    return sorted(both, key=lambda choice: choice.seconds)[:count]
 
 
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
@@ -77,7 +78,7 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
         output, *stages = operators
         rows = _row_axes(output, stages[len(form.producers) :])
         held = find_held_rows(output, stages, rows)
-        tiles = () if held is None else construct_held(held, task.device)[:count]
+        tiles = () if held is None else construct_held(held, task.device, task.scene)[:count]
         if held is not None and tiles:
             is_row = [axis.name in rows for axis in output.axes]
             write = partial(_write_held, sch, form, merged, is_row, held)

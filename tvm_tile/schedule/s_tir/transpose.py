@@ -37,6 +37,7 @@ from tvm_tile.schedule.s_tir.steps import blocks_named, launched, loop
 from tvm_tile.tile.moves.sectors import pitches
 from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose
 from tvm_tile.tile.rules import TRANSPOSE
+from tvm_tile.tile.tile import priced
 
 _WORTHWHILE = 0.95  # of what the rule for element-wise functions takes
 Values = Mapping[str, Any]
@@ -48,9 +49,12 @@ def schedule_transpose(task: Task, count: int) -> Sequence[Choice]:
     found = _read(task)
     if found is None:
         return ()
-    plain = sum(plain_tile(block, output, task.device).seconds for block, output in found)
+    tiles = [plain_tile(block, output, task.device) for block, output in found]
+    plain = sum(tile.seconds for tile in priced(tiles, task.device, task.scene))
     outputs = tuple(output for _, output in found)
-    choices = [construct_transpose(output.copy, task.device, count) for output in outputs]
+    choices = [
+        construct_transpose(output.copy, task.device, count, task.scene) for output in outputs
+    ]
     if sum(tiles[0].seconds for tiles in choices) > _WORTHWHILE * plain:
         return ()
     return choices_of_outputs(

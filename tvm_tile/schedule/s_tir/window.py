@@ -48,6 +48,12 @@ def schedule_window(task: Task, count: int) -> Sequence[Choice]:
     traffic = task.graph.traffic
     operator, sources = blocks.operator, sources_of(blocks)
     tiles = construct_strips(
-        operator, task.device, traffic, count=count, divides=divides, sources=sources
+        operator,
+        task.device,
+        traffic,
+        count=count,
+        divides=divides,
+        sources=sources,
+        scene=task.scene,
     )
     return choices_of(WINDOW, tiles, partial(write_strips, blocks))

@@ -109,7 +109,12 @@ def _read(sch: Schedule, form: NormalForm, of_halves: bool) -> tuple[Product, Ep
         return None
     product = find_product(dataclasses.replace(operator, reads=known))
     epilogue = epilogue_of(sch, form, block, operator, of_halves=of_halves)
-    return None if product is None or epilogue is None else (product, epilogue)
+    if product is None or epilogue is None:
+        return None
+    # What crosses memory are the stored elements, not the sums.
+    tensor = dataclasses.replace(product.write.tensor, dtype=str(epilogue.buffer.ty.dtype))
+    write = dataclasses.replace(product.write, tensor=tensor)
+    return dataclasses.replace(product, write=write), epilogue
 
 
 def epilogue_of(

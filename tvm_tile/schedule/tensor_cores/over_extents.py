@@ -14,11 +14,13 @@ from tvm import sym, tirx
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.expression import substituted
+from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.products.store_work import StoreWork
 from tvm_tile.tile.tile import AnyTile
+from tvm_tile.tile.time import Scene, Work, seconds_of
 from tvm_tile.tile.units.product import Product
 
 _ALL = 1 << 16  # tiles: more than there are of any product
@@ -29,9 +31,9 @@ Values = Mapping[Any, int]
 
 def times_over(
     found: ProductMatch | None,
-    device: Device,
-    construct: Callable[[Product, Device, int, StoreWork], Sequence[AnyTile]],
-    seconds: Callable[[Product, Device, AnyTile, StoreWork], float],
+    task: Task,
+    construct: Callable[[Product, Device, int, StoreWork, Scene], Sequence[AnyTile]],
+    shorter_work: Callable[[Product, Device, AnyTile, StoreWork], Work],
     text: str,
     points: Sequence[Values],
 ) -> list[float] | None:
@@ -39,22 +41,23 @@ def times_over(
 
     Args:
         found: the product, at the greatest extents.
-        device: the device that the tile is made for.
+        task: the function that it is in.
         construct: function that names tiles of a product, at most a number of them.
-        seconds: function that predicts the seconds of a tile for a shorter product.
+        shorter_work: function that says what a tile's kernel does for a shorter product.
         text: describes the tile.
         points: the calls.
     """
     if found is None:
         return None
     product, work = found.product, store_work(found.epilogue, found.product)
-    tiles = construct(product, device, _ALL, work)
+    tiles = construct(product, task.device, _ALL, work, task.scene)
     tile = next((tile for tile in tiles if tile.describe() == text), None)
     names = {axis.name for axis in (*product.batch, *product.left.free, *product.right.free)}
     if tile is None or not names.issuperset(found.limits):
         return None
     shorter = (product.shortened(_at(found.limits, point)) for point in points)
-    return [seconds(own, device, tile, work) for own in shorter]
+    works = [shorter_work(own, task.device, tile, work) for own in shorter]
+    return seconds_of(works, task.device, task.scene).tolist() if works else []
 
 
 def _at(limits: Limits, point: Values) -> dict[str, int]:

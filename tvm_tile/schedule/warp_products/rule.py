@@ -17,14 +17,10 @@ from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.tile.products.matrix_cores import construct_matrix_cores, matrix_core_dtypes
-from tvm_tile.tile.products.mma import (
-    construct_mma,
-    least_mma_seconds,
-    mma_dtypes,
-    shorter_seconds,
-)
+from tvm_tile.tile.products.mma import construct_mma, mma_dtypes, shorter_work
 from tvm_tile.tile.products.warp_tile import LEAST_LINE
 from tvm_tile.tile.rules import MATRIX_CORES, MMA
+from tvm_tile.tile.time import least_product_seconds
 from tvm_tile.tile.units.product import fold_window
 
 
@@ -34,14 +30,14 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     work = store_work(found.epilogue, found.product)
-    tiles = construct_mma(found.product, task.device, count, work)
+    tiles = construct_mma(found.product, task.device, count, work, task.scene)
     return choices_of(MMA, tiles, partial(write_kernel, found))
 
 
 def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
     """Predicted seconds of an mma tile in some calls; ``None`` if there is no such tile."""
     found = _find(task, mma_dtypes(task.device))
-    return times_over(found, task.device, construct_mma, shorter_seconds, tile, points)
+    return times_over(found, task, construct_mma, shorter_work, tile, points)
 
 
 def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
@@ -49,7 +45,7 @@ def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
     found = _find(task, matrix_core_dtypes(task.device))
     if found is None:
         return ()
-    tiles = construct_matrix_cores(found.product, task.device, count)
+    tiles = construct_matrix_cores(found.product, task.device, count, task.scene)
     return choices_of(MATRIX_CORES, tiles, partial(write_kernel, found))
 
 
@@ -59,8 +55,7 @@ def least_seconds(task: Task) -> float:
         return math.inf
     (reduction,) = task.graph.reductions
     dtypes = mma_dtypes(task.device).intersection(read.tensor.dtype for read in reduction.reads)
-    depth = math.prod(axis.extent for axis in reduction.reduce_axes)
-    found = (least_mma_seconds(d, reduction.points, depth, task.device) for d in dtypes)
+    found = (least_product_seconds(2 * reduction.points, d, task.device) for d in dtypes)
     return min(found, default=math.inf)
 
 

@@ -22,7 +22,7 @@ from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import (
     LONGEST_STEP,
     construct_warpgroup,
-    shorter_seconds,
+    shorter_work,
     warpgroup_dtypes,
 )
 from tvm_tile.tile.products.warpgroup_tile import LINE
@@ -36,14 +36,14 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     work = store_work(found.epilogue, found.product)
-    tiles = construct_warpgroup(found.product, task.device, count, work)
+    tiles = construct_warpgroup(found.product, task.device, count, work, task.scene)
     return choices_of(WGMMA, tiles, partial(write_kernel, found))
 
 
 def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
     """Predicted seconds of a wgmma tile in some calls; ``None`` if there is no such tile."""
     found = _find(task)
-    return times_over(found, task.device, construct_warpgroup, shorter_seconds, tile, points)
+    return times_over(found, task, construct_warpgroup, shorter_work, tile, points)
 
 
 def _find(task: Task) -> ProductMatch | None:

@@ -17,11 +17,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
 from tvm_tile.tile.attention.rounds import Rounds
-from tvm_tile.tile.time import SCHEDULERS
 from tvm_tile.tile.units.product import Operand, Product, find_product
 
 WIDEST = 256  # columns of the second product, and depth of the first one
@@ -79,19 +77,6 @@ class Chain:
     def has_softmax(self) -> bool:
         """Whether weights are the softmax of a row's scores."""
         return self.operations is None
-
-    def made_cycles(self, device: Device, size: tuple[int, int], warps: int) -> float:
-        """Cycles of a multiprocessor for the operations that make weights of a tile's scores.
-
-        A scheduler issues an instruction each cycle if it has two warps or more.
-
-        Args:
-            device: device that has the multiprocessor.
-            size: rows and keys of the tiles that are at work together.
-            warps: warps that share the operations.
-        """
-        slots = math.prod(size) * (self.operations or 0) / device.lanes_per_multi_processor
-        return slots * max(1.0, 2 * SCHEDULERS / max(1, warps))
 
     @property
     def flops(self) -> int:

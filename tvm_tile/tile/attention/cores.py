@@ -16,25 +16,17 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
-from tvm_tile.device.core_times import CoreAttentionTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.attention.chain import Chain
-from tvm_tile.tile.attention.key_walk import (
-    fill_cycles,
-    waiting_cycles,
-    walk_seconds,
-    walked_steps,
-)
-from tvm_tile.tile.attention.rounds import WalkingTile
+from tvm_tile.tile.attention.rounds import WalkingTile, walked_steps
 from tvm_tile.tile.attention.weighing import FLOAT, WeighingCounts
 from tvm_tile.tile.banks import wavefronts
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Operand
 from tvm_tile.tile.units.slab import vector_width
 
@@ -99,12 +91,16 @@ class CoreTile(WalkingTile):
         return f"{WalkingTile.describe(self)}, {self.down} by {self.across} threads"
 
 
-def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[CoreTile, ...]:
+def construct_core_attention(
+    chain: Chain, device: Device, count: int, scene: Scene = AMID
+) -> tuple[CoreTile, ...]:
     """The best tiles for CUDA cores, at most ``count``, best first.
 
     None for element types that the device's matrix units multiply, of other types than floating
     point, and for operands farther than an address reaches. None without a softmax, either: of
     3,136 rows of 96 through 384 to 96, an H200 takes 34.8 us where two kernels take 24.8.
+
+    ``scene`` is where the kernel runs.
     """
     if not chain.has_softmax:
         return ()
@@ -115,14 +111,15 @@ def construct_core_attention(chain: Chain, device: Device, count: int) -> tuple[
     if not all(o.is_within_reach for o in chain.operands) or len(chain.second.right.free) != 1:
         return ()
     shapes = itertools.product(_THREADS, _ACROSS, _ROWS_OF_THREAD, _KEYS_OF_THREAD)
-    tiles = ranked((_tile(chain, device, *shape) for shape in shapes), count)
-    return tuple(replace(tile, work=_work(chain, device, tile)) for tile in tiles)
+    tiles = (_tile(chain, device, *shape) for shape in shapes)
+    told = (replace(tile, work=_work(chain, device, tile)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _tile(
     chain: Chain, device: Device, threads: int, across: int, each_rows: int, each_keys: int
 ) -> CoreTile | None:
-    """The tile of these extents with its predicted time; ``None`` if it is too large."""
+    """The tile of these extents; ``None`` if it is too large."""
     down = threads // across
     rows, keys = down * each_rows, across * each_keys
     # A tile of half the size would hold everything.
@@ -142,9 +139,7 @@ def _tile(
     operands = (rows + keys) * tile.depth_pitch + keys * columns
     shared = (operands + rows * (tile.key_pitch + across)) * FLOAT
     tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
-    if tile.registers > nameable_registers(device):
-        return None
-    return replace(tile, seconds=_seconds(chain, device, tile))
+    return tile if tile.registers <= nameable_registers(device) else None
 
 
 def _registers(tile: CoreTile) -> int:
@@ -154,36 +149,6 @@ def _registers(tile: CoreTile) -> int:
     # Single columns are loaded for several keys at once.
     ahead = VECTOR * tile.thread_columns if tile.column_vector == 1 else 0
     return held + ahead + VECTOR * (rows + 2) + 4 * rows + _FIXED_REGISTERS
-
-
-def _seconds(chain: Chain, device: Device, tile: CoreTile) -> float:
-    """Seconds of the kernel; infinity where no block fits."""
-    step = partial(_step_cycles, chain, device, tile)
-    return walk_seconds(chain, device, tile, device.times.attention, step)
-
-
-def _step_cycles(chain: Chain, device: Device, tile: CoreTile, resident: int) -> float:
-    """Cycles of a step of all ``resident`` blocks that share a multiprocessor."""
-    times, warps = device.times.attention, -(-tile.block_size // device.warp_size)
-    slots, wavefronts = _slots(tile, times)
-    issued = -(-resident * warps // SCHEDULERS) * slots * SCHEDULERS * device.warp_size
-    together = issued / (device.lanes_per_multi_processor * times.issue_share)
-    copied = tile.keys * (tile.depth + tile.columns) * chain.first.left.tensor.element_size
-    fill = resident * fill_cycles(device, copied)
-    return max(together, resident * warps * wavefronts, fill) + waiting_cycles(times, resident)
-
-
-def _slots(tile: CoreTile, times: CoreAttentionTimes) -> tuple[float, float]:
-    """Instructions of a thread in a step, and wavefronts of shared memory of a warp."""
-    rows, keys, columns = tile.thread_rows, tile.thread_keys, tile.thread_columns
-    products = rows * (keys * tile.depth + columns * tile.keys)
-    loads = (rows + keys) * tile.depth / VECTOR
-    loads += tile.keys * (rows / VECTOR + columns / tile.column_vector)
-    elements = rows * keys * times.weight_slots
-    copied = tile.keys * (tile.depth + tile.columns) / (VECTOR * tile.block_size)
-    others = rows * (times.row_slots + columns) + copied * times.copy_slots
-    wavefronts = loads * times.load_wavefronts + rows * keys
-    return products + loads + elements + others, wavefronts
 
 
 def copied_vector(operand: Operand, depth: Axis, is_by_rows: bool) -> int:

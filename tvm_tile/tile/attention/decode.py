@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.core_times import DecodeTimes
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.attention.weighing import DIVISION, EXPONENTIAL, FLOAT
@@ -26,7 +25,7 @@ from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.staging import Room, shared_bytes
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 
 MOST_ROWS = 16
 DTYPES = ("float32", "float16", "bfloat16")
@@ -217,15 +216,20 @@ def vector_of(dtype: str, distances: Iterator[int]) -> int:
     return vector
 
 
-def construct_decode(decode: Decode, device: Device, count: int) -> tuple[DecodeTile, ...]:
+def construct_decode(
+    decode: Decode, device: Device, count: int, scene: Scene = AMID
+) -> tuple[DecodeTile, ...]:
     """The best tiles, at most ``count``, best first; there are none of more rows than a thread can
     hold, of other types than floating point, and for devices whose threads are no workers yet.
+
+    ``scene`` is where the kernel runs.
     """
     dtypes = {decode.keys.dtype, decode.values.dtype}
     if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()
-    tiles = ranked(_tiles(decode, device), count)
-    return tuple(replace(tile, work=_work(tile, device)) for tile in tiles)
+    tiles = _tiles(decode, device)
+    told = (replace(tile, work=_work(tile, device)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
@@ -254,47 +258,7 @@ def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
     shared = max(map(shared_bytes, rooms_of(tile)))
     if registers > nameable_registers(device):
         return None
-    tile = replace(tile, shared_bytes=shared, registers=registers)
-    return replace(tile, seconds=_seconds(tile, device))
-
-
-def _seconds(tile: DecodeTile, device: Device) -> float:
-    """The longest of the memory, of the cache and of instructions, between waits for memory."""
-    decode, times = tile.decode, device.times.decode
-    most = given_blocks(device, tile)
-    if not most:
-        return math.inf
-    units = device.multi_processor_count
-    rounds = -(-tile.grid // (units * most))
-    resident = min(most, -(-tile.grid // units))
-    # A multiprocessor alone gets more than its share of the bandwidth, yet not all of it.
-    own = resident * rounds * decode.read_bytes / tile.splits
-    lone = device.read_bandwidth / units * times.lone_bandwidth
-    streamed = max(own / lone, decode.traffic / device.read_bandwidth)
-    # A worker's instructions, one behind the other, and those of all that share a scheduler.
-    turns = rounds * tile.turns * max(1.0, resident * tile.workers / SCHEDULERS)
-    issued = turns * _slots(tile, times) / device.clock
-    # With one tile on its way, what a worker computes and what it waits for alternate.
-    waits = -(-tile.turns // tile.stages) * times.fetch_cycles
-    merged = -(-decode.rows * decode.values.columns // tile.block_size)
-    merge = times.merge_cycles + merged * tile.workers * tile.parts * times.add_cycles
-    cluster = times.cluster_cycles if tile.splits > 1 else 0.0
-    cycles = times.start_cycles + rounds * (waits + merge + cluster)
-    return device.launch_latency + cycles / device.clock + max(streamed, issued)
-
-
-def _slots(tile: DecodeTile, times: DecodeTimes) -> float:
-    """Issue slots of a warp for one tile."""
-    decode, rows = tile.decode, tile.decode.rows
-    depth = decode.keys.columns
-    columns = tile.runs * decode.values.vector
-    keys = tile.lanes // tile.parts
-    products = rows * (depth + columns * keys)
-    loads: float = decode.keys.vectors * (1 + rows * max(1, decode.keys.vector // 4))
-    loads += keys * (tile.runs + rows / 4)
-    converted = depth + columns * keys
-    copies = (decode.keys.vectors + decode.values.vectors) * times.copy_slots
-    return products + loads + converted + copies + rows * times.row_slots
+    return replace(tile, shared_bytes=shared, registers=registers)
 
 
 # Instructions of a thread. A row of a tile: its element and whether that is there (three), its

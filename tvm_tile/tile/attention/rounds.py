@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_tile.device.device import Device
 from tvm_tile.tile.tile import Tile
 
 
@@ -128,3 +129,10 @@ def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
     most = max(1, min(rounds.batches, capacity // size))
     counts = (n for n in range(1, most + 1) if rounds.batches % n == 0)
     return min((replace(rounds, together=n) for n in counts), key=lambda r: r.longest)
+
+
+def walked_steps(tile: WalkingTile, device: Device) -> float:
+    """Steps of a block that counts: the longest where each has a multiprocessor, else the mean."""
+    lengths = tile.rounds.lengths
+    is_alone = tile.grid <= device.multi_processor_count
+    return max(lengths) if is_alone else sum(lengths) / len(lengths)

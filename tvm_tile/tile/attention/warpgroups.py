@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.device.times import needed
 from tvm_tile.tile.attention.chain import WIDEST, Chain
 from tvm_tile.tile.attention.rounds import Rounds, WalkingTile, balanced
 from tvm_tile.tile.attention.weighing import WeighingCounts
-from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.warpgroup import is_copyable, matrix_rate, warpgroup_dtypes
+from tvm_tile.tile.products.warpgroup import is_copyable, warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import SCHEDULERS, Part, Unit, Work
+from tvm_tile.tile.time import AMID, Part, Scene, Unit, Work
 from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS, MMA_SUMS
 
 _KEY_STEP = 16  # the depth of an instruction
@@ -65,8 +63,13 @@ class ChainTile(WalkingTile):
         return f"{WalkingTile.describe(self)}, {ring}"
 
 
-def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile, ...]:
-    """The best tiles, at most ``count``, best first; none if the device or the copies refuse."""
+def construct_chain(
+    chain: Chain, device: Device, count: int, scene: Scene = AMID
+) -> tuple[ChainTile, ...]:
+    """The best tiles, at most ``count``, best first; none if the device or the copies refuse.
+
+    ``scene`` is where the kernel runs.
+    """
     dtype = chain.first.left.tensor.dtype
     if any(operand.tensor.dtype != dtype for operand in chain.operands):
         return ()
@@ -74,8 +77,9 @@ def construct_chain(chain: Chain, device: Device, count: int) -> tuple[ChainTile
         return ()
     if not _can_be_copied(chain) or len(chain.second.right.free) != 1:
         return ()
-    tiles = ranked(_tiles(chain, device), count)
-    return tuple(replace(tile, work=_work(chain, device, tile)) for tile in tiles)
+    tiles = _tiles(chain, device)
+    told = (replace(tile, work=_work(chain, device, tile)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _can_be_copied(chain: Chain) -> bool:
@@ -115,7 +119,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
 
 
 def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -> ChainTile | None:
-    """The tile of this shape with its predicted time; ``None`` if it does not fit."""
+    """The tile of this shape; ``None`` if it does not fit."""
     consumers, step, depth, columns, registers = shape
     element = chain.first.left.tensor.element_size
     rows = ROWS * consumers
@@ -126,7 +130,7 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
     stages = min(_MOST_STAGES, (capacity - left - beside) // stage)
     if stages < 2:
         return None
-    tile = ChainTile(
+    return ChainTile(
         rows=rows,
         keys=step,
         consumers=consumers,
@@ -138,7 +142,6 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
         shared_bytes=left + stages * stage + beside,
         registers=registers,
     )
-    return replace(tile, seconds=_seconds(chain, device, tile))
 
 
 def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
@@ -146,20 +149,6 @@ def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:
     rounds = chain.rounds((rows, keys), device.multi_processor_count)
     shared = (chain.first.right.read_size + chain.second.right.read_size) // rounds.batches
     return balanced(rounds, shared, device.l2_capacity // 2)
-
-
-def _seconds(chain: Chain, device: Device, tile: ChainTile) -> float:
-    """The time of the busiest multiprocessor, and of the memory."""
-    times = needed(device.times.chain, "warpgroup instructions")
-    rate = matrix_rate(device, chain.first.left.tensor.dtype) / device.multi_processor_count
-    multiply = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / rate
-    weigh = tile.rows * tile.keys * times.weight_cycles
-    weigh += chain.made_cycles(device, (tile.rows, tile.keys), SCHEDULERS * tile.consumers)
-    step = times.step_cycles / device.clock + norm(times.step_power, multiply, weigh / device.clock)
-    turns, steps = -(-tile.rounds.items // tile.grid), tile.rounds.longest
-    stream = chain.traffic / (device.read_bandwidth * times.memory_share)
-    item = times.item_cycles / device.clock
-    return times.start_cycles / device.clock + max(turns * item + steps * step, stream)
 
 
 def _work(chain: Chain, device: Device, tile: ChainTile) -> Work:

@@ -13,23 +13,13 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.device.matrix_times import WarpAttentionTimes
-from tvm_tile.device.times import needed
+from tvm_tile.device.device import Device
 from tvm_tile.tile.attention.chain import Chain
-from tvm_tile.tile.attention.key_walk import (
-    fill_cycles,
-    waiting_cycles,
-    walk_seconds,
-    walked_steps,
-)
-from tvm_tile.tile.attention.rounds import WalkingTile
+from tvm_tile.tile.attention.rounds import WalkingTile, walked_steps
 from tvm_tile.tile.attention.weighing import WeighingCounts
-from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.mma import matrix_rate
 from tvm_tile.tile.residency import given_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.time import Unit as TimedUnit
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.slab import UNIT_BYTES, Chunk
@@ -80,9 +70,12 @@ class WarpAttentionTile(WalkingTile):
 
 
 def construct_warp_attention(
-    chain: Chain, device: Device, count: int
+    chain: Chain, device: Device, count: int, scene: Scene = AMID
 ) -> tuple[WarpAttentionTile, ...]:
-    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse.
+
+    ``scene`` is where the kernel runs.
+    """
     dtypes = {operand.tensor.dtype for operand in chain.operands}
     if len(dtypes) > 1 or any(o.tensor.element_size != _HALF for o in chain.operands):
         return ()
@@ -92,14 +85,15 @@ def construct_warp_attention(
         return ()
     units = units_of(device, chain.first.left.tensor.dtype)
     shapes = itertools.product(units, _FRAGMENTS, _WARPS, _KEYS)
-    tiles = ranked((_tile(chain, device, *shape) for shape in shapes), count)
-    return tuple(replace(tile, work=_work(chain, device, tile)) for tile in tiles)
+    tiles = (_tile(chain, device, *shape) for shape in shapes)
+    told = (replace(tile, work=_work(chain, device, tile)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _tile(
     chain: Chain, device: Device, unit: Unit, fragments: int, warps: int, keys: int
 ) -> WarpAttentionTile | None:
-    """A tile with its predicted time; ``None`` for one that makes no sense.
+    """A tile; ``None`` for one that makes no sense.
 
     Args:
         chain: the chain that is computed.
@@ -134,9 +128,8 @@ def _tile(
     end = tile.chunks[-1].start + tile.chunks[-1].size
     shared = max(end, math.prod(tile.store_shape) * 4)
     tile = replace(tile, shared_bytes=shared, registers=_registers(chain, tile))
-    if tile.registers > (_MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES):
-        return None
-    return replace(tile, seconds=_seconds(chain, device, tile))
+    most = _MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES
+    return tile if tile.registers <= most else None
 
 
 def _chunks(chain: Chain, tile: WarpAttentionTile) -> tuple[Chunk, ...]:
@@ -176,41 +169,6 @@ def _registers(chain: Chain, tile: WarpAttentionTile) -> int:
 _FIXED_REGISTERS, _OF_A_SUM, _MOST_REGISTERS = 30, 1.25, 240
 _FIXED_OF_WAVES, _MOST_OF_WAVES = 50, 246
 _OF_AN_ELEMENT = 16  # while an activation is computed
-
-
-def _seconds(chain: Chain, device: Device, tile: WarpAttentionTile) -> float:
-    """Seconds of the kernel; infinity where no block fits."""
-    times = _times(device)
-
-    def step_cycles(resident: int) -> float:
-        busy = _busy_cycles(chain, device, tile, resident * tile.warps)
-        return resident * busy + waiting_cycles(times, resident)
-
-    return walk_seconds(chain, device, tile, times, step_cycles)
-
-
-def _busy_cycles(chain: Chain, device: Device, tile: WarpAttentionTile, warps: int) -> float:
-    """Cycles of a multiprocessor of so many warps that a step of one block keeps busy."""
-    times, cycle = _times(device), device.clock * device.multi_processor_count
-    rate = matrix_rate(device, chain.first.left.tensor.dtype) * times.rate_share
-    products = 2 * tile.rows * tile.keys * (tile.depth + tile.columns) / (rate / cycle)
-    weights = tile.rows * tile.keys * times.weight_slots
-    # Each warp loads all keys and values, and its queries.
-    loaded = tile.keys * (tile.depth + tile.columns) + tile.warp_rows * tile.depth
-    fragments = tile.warps * loaded * _HALF * cycle / device.memory(MemoryLevel.SHARED).bandwidth
-    copies = sum(
-        chunk.size / (chunk.width * _HALF) * (times.copy_by_element if chunk.is_by_element else 2)
-        for chunk in tile.chunks[1:]
-    )
-    issued = (weights + copies) / device.lanes_per_multi_processor
-    issued += chain.made_cycles(device, (tile.rows, tile.keys), warps)
-    fill = fill_cycles(device, tile.keys * (tile.depth + tile.columns) * _HALF)
-    return norm(times.step_power, products, issued, fragments, fill)
-
-
-def _times(device: Device) -> WarpAttentionTimes:
-    """The device's parameters for attention by warp instructions."""
-    return needed(device.times.warp_attention, "matrix instructions of a warp")
 
 
 def _work(chain: Chain, device: Device, tile: WarpAttentionTile) -> Work:

@@ -13,18 +13,16 @@ instruction does not matter, so no code changes its place.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
-from tvm_tile.device.times import needed
 from tvm_tile.tile.cost import SECTOR
-from tvm_tile.tile.products.mma import matrix_rate, mma_dtypes
+from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Unit, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Unit, Work
 
 ROWS, COLUMNS, INNER = 16, 8, 16  # of an instruction
 LANES = 4  # of it that share a row
@@ -114,7 +112,7 @@ class CodedTile(Tile):
 
 
 def construct_coded(
-    product: CodedProduct, device: Device, count: int | None = None
+    product: CodedProduct, device: Device, count: int | None = None, scene: Scene = AMID
 ) -> tuple[CodedTile, ...]:
     """Tiles, best first; none where codes do not fall into whole steps of one scale each.
 
@@ -124,18 +122,17 @@ def construct_coded(
         product: the product.
         device: the device that it is made for.
         count: the most tiles that are wanted; ``None``: all.
-
-    Raises:
-        DeviceRecordError: the device has these instructions, and no times of such products.
+        scene: where the kernel runs.
     """
     if not mma_dtypes(device):
         return ()
-    best = ranked((_predicted(tile, product, device) for tile in _tiles(product)), count)
-    return tuple(replace(tile, work=_work(tile, product, device)) for tile in best)
+    tiles = (_with_registers(tile, product, device) for tile in _tiles(product))
+    told = (replace(tile, work=_work(tile, product, device)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
-    """All tiles that fit a product, without predicted times; none where no load does."""
+    """All tiles that fit a product, if registers suffice; none where no load does."""
     run = next((run for run in _RUNS if not _step(product, run) % 1 and _fits(product, run)), 0)
     if not run or product.vectors > MOST_VECTORS or product.rows % ROWS:
         return
@@ -163,47 +160,14 @@ def _fits(product: CodedProduct, run: int) -> bool:
     return product.depth % step == 0 and product.group % step == 0
 
 
-def _predicted(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile:
-    """``tile`` with its registers, and its time where they suffice."""
+def _with_registers(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile | None:
+    """``tile`` with its registers; ``None`` where they do not suffice."""
     use, codes = register_use(device), _lane_codes(tile, product)
     # Of each row that a lane has a part of: its codes, and a scale.
     words = tile.stacked * 2 * (tile.run // 4 + 1) + product.columns * codes // 2
     registers = use.beside_loads + words + _sums(tile, product) + _DECODED
-    tile = replace(tile, registers=registers)
-    resident = given_blocks(device, tile)
-    if not resident or given_registers(device, registers) > _MOST_REGISTERS:
-        return tile
-    return replace(tile, seconds=_seconds(tile, product, device, resident))
-
-
-def _seconds(tile: CodedTile, product: CodedProduct, device: Device, resident: int) -> float:
-    """Seconds of a kernel: reading, issue and waits overlap in part, in waves of blocks."""
-    times = needed(device.times.coded, "matrix instructions of a warp")
-    units, steps = device.multi_processor_count, -(-product.depth // tile.step // tile.parts)
-    slots = steps * _step_slots(tile, product) * (tile.block_size // _WARP)
-    multiplied = tile.step // INNER * tile.stacked * product.columns  # instructions of a step
-    waiting = steps * (times.load_cycles + times.step_cycles * multiplied)
-    waiting += times.closing_cycles
-    block_bytes = (product.code_bytes + product.beside) / tile.grid
-    vectors = product.vectors * product.depth * _ELEMENT  # that a block reads from the cache
-    flops = 2 * product.columns * COLUMNS * tile.block_rows * product.depth
-    rate = matrix_rate(device, "float16") / units  # bfloat16's is no other
-
-    def wave(blocks: int) -> float:
-        most = -(-blocks // units)  # of a multiprocessor
-        bounds = (
-            blocks * block_bytes / device.read_bandwidth,
-            blocks * vectors / device.l2_bandwidth,
-            most * slots / (SCHEDULERS * device.clock),
-            most * flops / rate,
-            waiting / device.clock,
-        )
-        power = times.overlap_power
-        return math.fsum(bound**power for bound in bounds) ** (1 / power) if blocks else 0.0
-
-    full, rest = divmod(tile.grid, resident * units)
-    seconds = full * wave(resident * units) + wave(rest)
-    return seconds + times.start_cycles / device.clock + device.launch_latency
+    fits = given_registers(device, registers) <= _MOST_REGISTERS
+    return replace(tile, registers=registers) if fits else None
 
 
 def _lane_codes(tile: CodedTile, product: CodedProduct) -> int:
@@ -214,17 +178,6 @@ def _lane_codes(tile: CodedTile, product: CodedProduct) -> int:
 def _sums(tile: CodedTile, product: CodedProduct) -> int:
     """Registers of sums: a step's, in two chains of products, and those of all steps."""
     return 3 * tile.stacked * product.columns * 4
-
-
-def _step_slots(tile: CodedTile, product: CodedProduct) -> float:
-    """Issue slots of a warp in a step."""
-    codes = _lane_codes(tile, product)
-    # A pair of codes is decoded, of the vectors it takes an instruction to pair elements likewise,
-    # and a step some for its scales.
-    decoded = tile.stacked * codes * product.instructions + product.columns * codes * (
-        1 + tile.stacked / 4
-    )
-    return decoded + 2 * _sums(tile, product)
 
 
 def _work(tile: CodedTile, product: CodedProduct, device: Device) -> Work:

@@ -18,15 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device
-from tvm_tile.device.matrix_times import CodedWarpgroupTimes
-from tvm_tile.device.times import needed
 from tvm_tile.tile.coded.few_vectors import CodedProduct
-from tvm_tile.tile.products.ring import SPLITS, fitted, ring_seconds, step_seconds
+from tvm_tile.tile.products.ring import SPLITS, fitted
 from tvm_tile.tile.products.store_work import BARE, StoreWork
-from tvm_tile.tile.products.warpgroup import matrix_rate, warpgroup_dtypes
+from tvm_tile.tile.products.warpgroup import warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import LINE, ROWS, RingTile
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import WAVEFRONT, Part, Unit, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Unit, Work
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, CORNER_ROWS, QUAD
 
 STEP = 32  # elements of the sum that are decoded together: two instructions deep
@@ -123,6 +121,7 @@ def construct_coded_warpgroup(
     device: Device,
     work: StoreWork = BARE,
     count: int | None = None,
+    scene: Scene = AMID,
 ) -> tuple[CodedWarpgroupTile, ...]:
     """Tiles, best first; none where boxes of codes are cut by steps, or of few vectors.
 
@@ -132,18 +131,13 @@ def construct_coded_warpgroup(
         device: the device; there are no tiles if it has no warpgroup instructions.
         work: work on the sums before they are stored.
         count: the most tiles that are wanted; ``None``: all.
-
-    Raises:
-        DeviceRecordError: the device has these instructions, and no times of such products.
+        scene: where the kernel runs.
     """
     if "float16" not in warpgroup_dtypes(device) or product.vectors < _FEWEST_VECTORS:
         return ()
-    tiles = (
-        tile and replace(tile, seconds=_seconds(product, device, tile, work))
-        for tile in _tiles(product, shared_words, device)
-    )
-    best = ranked(tiles, count)
-    return tuple(replace(tile, work=_work(product, tile, work)) for tile in best)
+    tiles = _tiles(product, shared_words, device)
+    told = (replace(tile, work=_work(product, tile, work)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _tiles(
@@ -182,24 +176,6 @@ def _width(vectors: int, most: int) -> int:
     """The narrowest tile of which as few cover all vectors as of the widest."""
     tiles = -(-vectors // most)
     return -(-vectors // tiles // 8) * 8
-
-
-def _seconds(
-    product: CodedProduct, device: Device, tile: CodedWarpgroupTile, work: StoreWork
-) -> float:
-    """The time of the busiest multiprocessor and of the memory.
-
-    A step is bound by issue, too, and by what a consumer waits for alone.
-    """
-    times, steps = coded_warpgroup_times(device), tile.depth // STEP
-    rate = matrix_rate(device, "float16") * times.rate_share  # bfloat16's is no other
-    slots = steps * (_PAIRS * product.instructions + times.step_slots)  # of a warp
-    issue = tile.consumers * slots / device.clock  # a scheduler has one of a consumer's four
-    alone = (slots + steps * times.step_cycles) / device.clock
-    step = step_seconds(tile, device, rate, tile.shared_start, (tile.blocks * issue, alone))
-    vectors = product.vectors * (product.depth + product.rows) * _ELEMENT
-    traffic = product.code_bytes + product.beside + vectors
-    return ring_seconds(tile, device, step, work, traffic)
 
 
 def _work(product: CodedProduct, tile: CodedWarpgroupTile, work: StoreWork) -> Work:
@@ -269,12 +245,3 @@ def _store_part(tile: CodedWarpgroupTile, work: StoreWork, turns: int, written: 
         meetings=2 * is_split,
         exchanges=1 if is_split else tile.width // tile.together,
     )
-
-
-def coded_warpgroup_times(device: Device) -> CodedWarpgroupTimes:
-    """The parameters of decoding for a device's warpgroup instructions.
-
-    Raises:
-        DeviceRecordError: the record has none.
-    """
-    return needed(device.times.coded_warpgroup, "warpgroup instructions")

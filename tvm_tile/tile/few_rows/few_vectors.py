@@ -12,7 +12,7 @@ from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.time import SCHEDULERS, Part
+from tvm_tile.tile.time import Part
 
 MOST_VECTORS = 8  # each has a sum in registers for every row that a thread works on
 _FEWEST_ROWS = 4  # fewer share a vector too little to be told from plain sums
@@ -65,15 +65,6 @@ class Prologue:
             loads=sum(op.points for op, _ in outside),
             read_bytes=sum(sizes.values()),
         )
-
-    def cycles(self, threads: int, device: Device) -> float:
-        """Cycles of a block of ``threads`` from its start to when these can read the operand."""
-        rows, times = device.times.held_rows, device.times.matvec
-        warps = -(-threads // device.warp_size)
-        tree = math.log2(threads) * rows.shuffle_cycles + rows.barrier_cycles
-        own = self.operations * arithmetic_slots(device) / (SCHEDULERS * device.warp_size)
-        waits = rows.round_trip_cycles + (self.stages - 1) * times.barrier_cycles
-        return waits + self.sums * tree + max(own, own * SCHEDULERS / warps)
 
     def part(self, threads: int, device: Device) -> Part:
         """What a block of ``threads`` threads does until these can read the operand.

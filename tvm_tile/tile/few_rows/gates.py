@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.few_rows.few_vectors import load_trips
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 
 MOST_VECTORS = 16  # each has a sum in registers for every row that a thread works on
 _MOST_SUMS = 64  # of a thread, in registers
@@ -132,21 +132,25 @@ class GatesTile(Tile):
         return f"{self.units} units a block; {each}"
 
 
-def construct_gates(gates: Gates, device: Device, count: int) -> tuple[GatesTile, ...]:
-    """The best tiles, at most ``count``, no two with equal numbers of blocks and threads."""
+def construct_gates(
+    gates: Gates, device: Device, count: int, scene: Scene = AMID
+) -> tuple[GatesTile, ...]:
+    """The best tiles, at most ``count``, no two with equal numbers of blocks and threads.
+
+    ``scene`` is where the kernel runs.
+    """
     if gates.vectors > MOST_VECTORS or len(gates.products) > _MOST_PRODUCTS:
         return ()
+    tiles = _tiles(gates, device)
+    told = (replace(tile, work=_work(gates, tile, device)) for tile in tiles)
     best: dict[tuple[int, int], GatesTile] = {}
-    for tile in _tiles(gates, device):
-        key = tile.grid, tile.block_size
-        if key not in best or tile.seconds < best[key].seconds:
-            best[key] = tile
-    found = ranked(best.values(), count)
-    return tuple(replace(tile, work=_work(gates, tile, device)) for tile in found)
+    for tile in ranked(told, device, scene):
+        best.setdefault((tile.grid, tile.block_size), tile)
+    return tuple(best.values())[:count]
 
 
 def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
-    """All tiles that fit: by units of a block, as far as these change the grid, and by warps."""
+    """All tiles whose registers suffice: by units of a block that change the grid, and by warps."""
     most = device.max_threads_per_block
     units = dict.fromkeys(
         -(-gates.units // -(-gates.units // n)) for n in range(1, min(gates.units, most) + 1)
@@ -158,7 +162,9 @@ def _tiles(gates: Gates, device: Device) -> Iterator[GatesTile]:
         shares = _shares([p.gates * p.depth * p.element for p in gates.products], warps)
         parts = zip(gates.products, shares, strict=True)
         products = tuple(_product_tile(p, gates.vectors, own, n, device) for p, n in parts)
-        yield _predicted(gates, own, products, device)
+        tile = _tile(gates, own, products, device)
+        if tile.registers <= _REGISTER_LIMIT:
+            yield tile
 
 
 def _shares(weights: list[int], warps: int) -> list[int]:
@@ -194,15 +200,8 @@ def resident_offsets(gates: Gates, units: int) -> tuple[int, ...]:
     return (0, *itertools.accumulate(sizes))
 
 
-def _predicted(
-    gates: Gates, units: int, products: tuple[ProductTile, ...], device: Device
-) -> GatesTile:
-    """The tile with its time, which is infinite where it does not fit.
-
-    Memory, the first-level cache and issue overlap with what one warp has to wait for: its loads,
-    one step behind the other, the tree of shuffles, the other warps, and the arithmetic on the
-    sums.
-    """
+def _tile(gates: Gates, units: int, products: tuple[ProductTile, ...], device: Device) -> GatesTile:
+    """The tile of so many units a block, with its registers and its shared memory."""
     vectors = gates.vectors
     threads = sum(product.threads for product in products)
     registers = _REGISTERS_BESIDES + max(
@@ -213,52 +212,9 @@ def _predicted(
     shared = sum(p.gates for p in gates.products) * units * vectors * 4
     resident = resident_offsets(gates, units)[-1]
     grid = -(-gates.units // units)
-    tile = GatesTile(
+    return GatesTile(
         *(units, products, grid, threads, resident), shared_bytes=shared, registers=registers
     )
-    fit = given_blocks(device, tile)
-    if not fit or registers > _REGISTER_LIMIT:
-        return tile
-    seconds = device.times.gates.start_cycles / device.clock + device.launch_latency
-    full, rest = divmod(grid, fit * device.multi_processor_count)
-    for times, blocks in ((full, fit * device.multi_processor_count), (1, rest)):
-        if times and blocks:
-            seconds += times * _wave(gates, products, blocks, grid, device)
-    return replace(tile, seconds=seconds)
-
-
-def _wave(
-    gates: Gates, products: tuple[ProductTile, ...], blocks: int, grid: int, device: Device
-) -> float:
-    """Seconds of ``blocks`` blocks that are resident together."""
-    times, processors = device.times.gates, device.multi_processor_count
-    arithmetic = arithmetic_slots(device)
-    load = times.load_cycles / device.clock
-    own = -(-blocks // processors)
-    issued, cached, waits = 0.0, 0.0, 0.0
-    for tile, product in zip(products, gates.products, strict=True):
-        points = tile.rows * tile.loads * product.vector
-        widened = (points + points // tile.rows * gates.vectors) if product.element < 4 else 0
-        loads = tile.rows * tile.loads + tile.loads * gates.vectors
-        step = points * gates.vectors * arithmetic + widened + loads + times.loop_slots
-        sums = tile.rows * gates.vectors
-        tree = 3 * (min(sums, tile.lanes) - 1 + sums)
-        issued += tile.warps * tile.turns * (tile.steps * step + tree)
-        cached += tile.warps * tile.turns * tile.steps * loads * device.warp_size * VECTOR_BYTES
-        levels = tile.lanes.bit_length() - 1
-        closing = levels * times.shuffle_cycles / device.clock
-        waits = max(waits, tile.turns * (tile.steps * load + closing))
-    closing_cycles = times.barrier_cycles + gates.operations * times.operation_cycles
-    waits += (times.block_cycles + closing_cycles) / device.clock
-    bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
-    bounds = (
-        (gates.weights + gates.others) * blocks / grid / device.read_bandwidth,
-        own * cached / bandwidth,
-        own * issued / (SCHEDULERS * device.clock),
-        waits,
-    )
-    power = times.overlap_power
-    return math.fsum(bound**power for bound in bounds) ** (1 / power)
 
 
 def _work(gates: Gates, tile: GatesTile, device: Device) -> Work:

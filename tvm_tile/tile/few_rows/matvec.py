@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.cost import SECTOR, arithmetic_slots
 from tvm_tile.tile.few_rows.few_vectors import (
@@ -26,7 +26,7 @@ from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 
 SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared memory
 _MOST_SUMS = 64  # of a thread, in registers
@@ -94,6 +94,7 @@ def construct_matvec(
     product: Matvec,
     device: Device,
     count: int | None = None,
+    scene: Scene = AMID,
     *,
     may_overhang: bool = True,
 ) -> tuple[MatvecTile, ...]:
@@ -104,6 +105,7 @@ def construct_matvec(
         product: the parts of its axes.
         device: the device that it is made for.
         count: the most tiles that are wanted; ``None``: all.
+        scene: where the kernel runs.
         may_overhang: whether steps may go on behind the end of the sum.
     """
     strides = product.streamed.strides
@@ -113,8 +115,8 @@ def construct_matvec(
         places = [p for p in product.rows if strides[operator.axes[p].name] == 1]
         tiles = [t for place in places for t in _column_tiles(operator, product, place, device)]
     fitting = (tile for tile in tiles if may_overhang or not tile.overhangs)
-    best = ranked((_predict(tile, operator, product, device) for tile in fitting), count)
-    return tuple(replace(tile, work=_work(tile, operator, product, device)) for tile in best)
+    told = (_told(tile, operator, product, device) for tile in fitting)
+    return ranked((tile for tile in told if tile is not None), device, scene, count)
 
 
 def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
@@ -227,61 +229,14 @@ class _Step:
         )
 
 
-def _predict(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> MatvecTile:
-    """``tile`` with its time, which is infinite where it does not fit.
-
-    Blocks that are resident together make a wave; the last wave may be smaller. In each, reading
-    memory, reading the first-level cache and issue overlap with the waits of a thread's steps.
-    """
-    times = device.times.matvec
-    step = _Step.of(tile, operator, product, device)
-    tile = replace(tile, registers=step.registers)
-    resident = given_blocks(device, tile)
-    if not resident or given_registers(device, tile.registers) > _REGISTER_LIMIT:
-        return tile
-    processors = device.multi_processor_count
-    warps = -(-tile.block_size // device.warp_size)
-    run = tile.lanes * tile.vector * product.streamed.tensor.element_size
-    run *= tile.unroll if tile.form == "row" else 1
-    sectors = 1 + times.run_sectors * SECTOR / run
-    issued = step.operations + tile.loads + step.short_loads
-    cache_bandwidth = device.memory(MemoryLevel.SHARED).bandwidth / processors
-    closing_cycles = times.block_cycles + _closing_cycles(tile, operator, product, device)
-    load = times.load_cycles / device.clock
-    waiting = tile.steps * step.waits * load + closing_cycles / device.clock
-    if product.prologue:
-        # The first step's loads are on their way meanwhile.
-        waiting += max(0.0, product.prologue.cycles(tile.block_size, device) / device.clock - load)
-    start = times.start_cycles / device.clock
-
-    def wave(blocks: int) -> float:
-        if not blocks:
-            return 0.0
-        own = -(-blocks // processors) * tile.steps
-        bounds = (
-            blocks * tile.steps * tile.block_size * step.streamed * sectors / device.read_bandwidth,
-            own * tile.block_size * step.read / cache_bandwidth,
-            own * warps * (issued + times.loop_slots) / (SCHEDULERS * device.clock),
-            waiting,
-        )
-        power = times.overlap_power
-        return math.fsum(bound**power for bound in bounds) ** (1 / power)
-
-    full, rest = divmod(tile.grid, resident * processors)
-    seconds = full * wave(resident * processors) + wave(rest) + start + device.launch_latency
-    return replace(tile, seconds=seconds)
-
-
-def _closing_cycles(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> float:
-    """Cycles from a thread's own sums to those of the block."""
-    times = device.times.matvec
-    sums = extent_of(operator, product.vectors) * tile.run * tile.parts
-    if tile.form == "column":
-        # Through shared memory, where as many threads add up the groups' sums.
-        added = -(-sums // tile.groups) * tile.groups
-        return times.barrier_cycles + added * times.add_cycles
-    shuffles = math.log2(min(tile.lanes, device.warp_size)) * (times.shuffle_cycles + sums)
-    return shuffles + (2 * sums * times.barrier_cycles if tile.lanes > device.warp_size else 0)
+def _told(
+    tile: MatvecTile, operator: Operator, product: Matvec, device: Device
+) -> MatvecTile | None:
+    """The tile with its registers and its work; ``None`` where too few threads have as many."""
+    tile = replace(tile, registers=_Step.of(tile, operator, product, device).registers)
+    if given_registers(device, tile.registers) > _REGISTER_LIMIT:
+        return None
+    return replace(tile, work=_work(tile, operator, product, device))
 
 
 def _work(tile: MatvecTile, operator: Operator, product: Matvec, device: Device) -> Work:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.asked import (
     asked_bytes,
@@ -19,8 +19,8 @@ from tvm_tile.tile.asked import (
     operations_of,
     present_blocks,
 )
-from tvm_tile.tile.tile import Tile
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 _THREADS = (256, 128, 64, 32)
 _REGISTERS_BESIDES = 3
@@ -52,17 +52,14 @@ class PlainTile(Tile):
         return f"block {self.block_size * self.vector}, thread {self.vector}"
 
     @classmethod
-    def for_points(cls, points: int, device: Device, *, vector: int, traffic: float) -> PlainTile:
+    def for_points(cls, points: int, device: Device, *, vector: int) -> PlainTile:
         """The widest block of whole warps that still gives every multiprocessor one."""
         choices = [threads for threads in _THREADS if threads >= device.warp_size]
         threads = next(
             (t for t in choices if points >= t * vector * device.multi_processor_count),
             choices[-1] if points < 1 << 16 else choices[1],
         )
-        block = device.times.elementwise.block_cycles / device.clock
-        seconds = max(traffic / device.memory(MemoryLevel.GLOBAL).bandwidth, block)
-        tile = cls(points, threads, vector, seconds=seconds + device.launch_latency)
-        return tile.with_vector(vector)
+        return cls(points, threads, vector).with_vector(vector)
 
     def with_vector(self, vector: int) -> PlainTile:
         """The tile with other vectors; in registers are their elements, and where they are."""
@@ -71,13 +68,19 @@ class PlainTile(Tile):
 
 
 def construct_plain(
-    operator: Operator, device: Device, *, between: int = 1, count: int | None = None
+    operator: Operator,
+    device: Device,
+    scene: Scene = AMID,
+    *,
+    between: int = 1,
+    count: int | None = None,
 ) -> tuple[PlainTile, ...]:
-    """Tiles of an element-wise operator, best first; the others vary its vector and its block.
+    """Tiles of an element-wise operator, best first, of several vectors and blocks.
 
     Args:
         operator: the operator that is computed.
         device: the device that the tiles are made for.
+        scene: where the kernel runs.
         between: bytes of the widest number that it computes with on the way.
         count: the most tiles that are wanted; ``None``: all.
     """
@@ -87,15 +90,15 @@ def construct_plain(
     vector = widest
     while vector > 1 and points < vector * _THREADS[-1] * device.multi_processor_count:
         vector //= 2
-    traffic = float(operator.traffic)
     read = sum(tensor.element_size for tensor in {r.tensor for r in operator.reads})
-    fitting = PlainTile.for_points(points, device, vector=vector, traffic=traffic)
+    fitting = PlainTile.for_points(points, device, vector=vector)
     held = max(read, between, operator.write.tensor.element_size)
     best = replace(fitting, element_bytes=held).with_vector(vector)
     vectors = [vector, *(v for v in (8, 4, 2, 1) if v != vector and widest % v == 0)]
     others = [replace(best.with_vector(v), block_size=t) for v in vectors for t in _THREADS]
-    tiles = (best, *(tile for tile in others if tile != best))[:count]
-    return tuple(replace(tile, work=work_of(tile, operator, device)) for tile in tiles)
+    tiles = (best, *(tile for tile in others if tile != best))
+    told = (replace(tile, work=work_of(tile, operator, device)) for tile in tiles)
+    return ranked(told, device, scene, count)
 
 
 def work_of(tile: PlainTile, operator: Operator, device: Device) -> Work:

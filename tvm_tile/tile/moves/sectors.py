@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tvm_tile.device.core_times import TransposeTimes
 from tvm_tile.graph.tile_graph import Access, Axis
 from tvm_tile.tile.asked import BANKS, WORD
 from tvm_tile.tile.cost import SECTOR
@@ -25,32 +24,16 @@ def positions(flat: Ints, axes: Sequence[Axis]) -> dict[str, Ints]:
     return found
 
 
-def moved_sectors(
-    reads: Sequence[Access],
-    write: Access,
-    axes: Sequence[Axis],
-    samples: Sequence[dict[str, Ints]],
-    units: int,
-    times: TransposeTimes,
-) -> tuple[float, float]:
-    """Sectors that a copy moves whose units, warps or boxes, are like these samples.
+def asked_sectors(reads: Sequence[Access], samples: Sequence[dict[str, Ints]], units: int) -> float:
+    """Sectors that a copy's units, warps or boxes, read, each for itself; they are as the samples.
 
-    Returns:
-        Those of memory, and those that all units read, each for itself.
+    Args:
+        reads: what the copy reads.
+        samples: the outputs of some units: values of the axes.
+        units: number of all units.
     """
-    total = asked = 0.0
-    for access in (*reads, write):
-        touched = [count_sectors(access, sample) for sample in samples]
-        sectors = sum(s + times.unused_sector * (4 * lines - s) for s, lines, _ in touched)
-        moved = units * sectors / len(touched)
-        waste = sectors / max(1, sum(elements for _, _, elements in touched))
-        varying = [a.extent for a in axes if access.indices[0].coefficient(a.name)]
-        elements = min(math.prod(access.tensor.shape), math.prod(varying))
-        # What many units read they find in the caches.
-        total += min(moved, elements * waste)
-        if access != write:
-            asked += units * sum(s for s, _, _ in touched) / len(touched)
-    return total, asked
+    touched = sum(count_sectors(read, sample)[0] for read in reads for sample in samples)
+    return units * touched / len(samples)
 
 
 def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, int]:

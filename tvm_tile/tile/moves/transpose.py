@@ -19,22 +19,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.graph.tile_graph import Access, Axis
 from tvm_tile.tile.asked import present_blocks
 from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.moves.plain import widest_vector
 from tvm_tile.tile.moves.sectors import (
     Ints,
+    asked_sectors,
     count_sectors,
-    moved_sectors,
     pitches,
     positions,
     wavefronts,
 )
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 _WASTE = 1.5  # of sectors, from which on a source is worth staging
 _SAMPLES = 4  # warps or boxes whose sectors are counted
@@ -106,7 +106,6 @@ class TransposeTile(Tile):
         loads: neighbouring elements that a thread reads of each source at once.
         staged: sources that go through shared memory.
         grid: blocks.
-        sectors: predicted transfers of 32 bytes, from memory and to it.
         asked: sectors that its blocks read, each for itself.
     """
 
@@ -116,7 +115,6 @@ class TransposeTile(Tile):
     loads: tuple[int, ...]
     staged: tuple[bool, ...]
     grid: int = field()
-    sectors: float
     asked: float
 
     def describe(self) -> str:
@@ -129,9 +127,12 @@ class TransposeTile(Tile):
 
 
 def construct_transpose(
-    copy: Copy, device: Device, count: int | None = None
+    copy: Copy, device: Device, count: int | None = None, scene: Scene = AMID
 ) -> tuple[TransposeTile, ...]:
-    """Tiles of a copy, best first; at most ``count`` of them, if that is given."""
+    """Tiles of a copy, best first; at most ``count`` of them, if that is given.
+
+    ``scene`` is where the kernel runs.
+    """
     tiles = [
         construct_flat(copy, vector, device) for vector in _divisors(_vector_of_outputs(copy, {}))
     ]
@@ -139,8 +140,8 @@ def construct_transpose(
     if any(staged):
         boxes = dict.fromkeys(_boxes(copy, staged))
         tiles += [_boxed(copy, box, staged, device) for box in boxes]
-    found = ranked(tiles, count)
-    return tuple(replace(tile, work=work_of(tile, copy, device)) for tile in found)
+    told = (replace(tile, work=work_of(tile, copy, device)) for tile in tiles)
+    return ranked(told, device, scene, count)
 
 
 def work_of(tile: TransposeTile, copy: Copy, device: Device) -> Work:
@@ -266,13 +267,10 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
     sampled = [np.arange(start, min(start + unit, copy.points), dtype=np.int64) for start in starts]
     places = [positions(flat, copy.axes) for flat in sampled]
     loads = tuple(_direct_load(source, copy, {}, vector) for source in copy.sources)
-    times = device.times.transpose
-    sectors, asked = moved_sectors(copy.reads, copy.write, copy.axes, places, units, times)
-    own = times.element_slots + sum(times.load_slots / load for load in loads)
-    slots = units * (times.thread_slots + vector * own)
     staged = (False,) * len(copy.sources)
-    tile = TransposeTile((), threads, vector, loads, staged, grid, sectors, asked)
-    return _timed(tile, slots, times.block_cycles, device)
+    asked = asked_sectors(copy.reads, places, units)
+    tile = TransposeTile((), threads, vector, loads, staged, grid, asked)
+    return _with_registers(tile, device)
 
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
@@ -280,30 +278,9 @@ def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int
     return vector if _vector_of_loads(source, copy, copy.axes, box) % vector == 0 else 1
 
 
-def _timed(
-    tile: TransposeTile, slots: float, life: float, device: Device, held: int = 0
-) -> TransposeTile:
-    """A tile with the time of its sectors, of issue slots, or of blocks that wait for memory.
-
-    Args:
-        tile: itself.
-        slots: slots of all warps.
-        life: cycles of a block that waits for memory only.
-        device: the device that the tile is made for.
-        held: registers of a thread for elements on their way.
-    """
-    multi_processors = device.multi_processor_count
-    memory = tile.sectors * SECTOR / device.memory(MemoryLevel.GLOBAL).bandwidth
-    issue = slots / (multi_processors * _WARPS_PER_CYCLE * device.clock)
-    most = device.max_blocks_per_multi_processor
-    resident = min(most, device.max_threads_per_multi_processor // tile.block_size)
-    waiting = max(1.0, tile.grid / (multi_processors * resident)) * (life / device.clock)
-    idle = max(1.0, multi_processors / tile.grid)
-    return replace(
-        tile,
-        registers=max(register_use(device).least, _REGISTERS + held),
-        seconds=max(memory * idle, issue * idle, waiting) + device.launch_latency,
-    )
+def _with_registers(tile: TransposeTile, device: Device, held: int = 0) -> TransposeTile:
+    """A tile with a thread's registers, ``held`` of them for elements on their way."""
+    return replace(tile, registers=max(register_use(device).least, _REGISTERS + held))
 
 
 def _boxes(copy: Copy, staged: Sequence[bool]) -> Iterator[tuple[int, ...]]:
@@ -341,7 +318,7 @@ def _extend(box: dict[str, int], order: Sequence[Axis], wanted: int) -> None:
 def _boxed(
     copy: Copy, box: tuple[int, ...], staged: tuple[bool, ...], device: Device
 ) -> TransposeTile:
-    """The tile with this box and these staged sources, with vectors and predicted time."""
+    """The tile with this box, these staged sources, and vectors."""
     own = {axis.name: extent for axis, extent in zip(copy.axes, box, strict=True)}
     vector = _vector_of_outputs(copy, own)
     loads = tuple(
@@ -353,19 +330,12 @@ def _boxed(
     elements = math.prod(box)
     threads = min(_THREADS, max(device.warp_size, 1 << (elements // 8).bit_length() - 1))
     grid = math.prod(-(-axis.extent // own[axis.name]) for axis in copy.axes)
-    times = device.times.transpose
     samples = [_box(copy, box, grid * n // _SAMPLES) for n in range(_SAMPLES)]
-    sectors, asked = moved_sectors(copy.reads, copy.write, copy.axes, samples, grid, times)
-    widths = [vector, *(n for n, is_staged in zip(loads, staged, strict=True) if is_staged)]
-    each = sum(times.staged_slots / n + times.element_slots for n in widths)
-    each += sum(
-        times.load_slots / n for n, is_staged in zip(loads, staged, strict=True) if not is_staged
-    )
-    slots = grid * elements * each / device.warp_size
     # What is to go through shared memory is loaded at once.
     held = -(-elements * copy.write.tensor.element_size // (4 * threads))
-    tile = TransposeTile(box, threads, vector, loads, staged, grid, sectors, asked)
-    return _timed(tile, slots, times.staged_block_cycles, device, held)
+    asked = asked_sectors(copy.reads, samples, grid)
+    tile = TransposeTile(box, threads, vector, loads, staged, grid, asked)
+    return _with_registers(tile, device, held)
 
 
 def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:

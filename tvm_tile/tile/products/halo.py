@@ -15,16 +15,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.device.matrix_times import HaloTimes
-from tvm_tile.device.times import needed
 from tvm_tile.tile.cost import SECTOR
-from tvm_tile.tile.limits import norm
 from tvm_tile.tile.products.halo_tile import WARP, WARPS, Halo, HaloTile, whole
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.store_work import BARE, store_part
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Unit, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Unit, Work
 from tvm_tile.tile.units.product import Operand
 from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES, vector_width
 from tvm_tile.tile.units.sum_layout import MMA_SUMS
@@ -38,8 +35,13 @@ _COLUMNS = 8  # of a product of a warp
 _NARROWEST = 2  # elements of an asynchronous copy
 
 
-def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ...]:
-    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
+def construct_halo(
+    halo: Halo, device: Device, count: int, scene: Scene = AMID
+) -> tuple[HaloTile, ...]:
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse.
+
+    ``scene`` is where the kernel runs.
+    """
     products = [product for product in (halo.first, halo.second) if product is not None]
     operands = [operand for product in products for operand in (product.left, product.right)]
     if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
@@ -50,8 +52,9 @@ def construct_halo(halo: Halo, device: Device, count: int) -> tuple[HaloTile, ..
     copied += [(halo.second.right, halo.second.depth)] if halo.second else []
     if any(vector_width(operand, depth) < _NARROWEST for operand, depth in copied):
         return ()
-    best = ranked(_tiles(halo, device), count)
-    return tuple(replace(tile, work=work_of(halo, device, tile)) for tile in best)
+    tiles = _tiles(halo, device)
+    told = (replace(tile, work=work_of(halo, device, tile)) for tile in tiles if tile)
+    return ranked(told, device, scene, count)
 
 
 def _tiles(halo: Halo, device: Device) -> Iterator[HaloTile | None]:
@@ -118,63 +121,14 @@ _OTHER_REGISTERS, _MOST_REGISTERS = 56, 232
 
 
 def _reckoned(halo: Halo, device: Device, tile: HaloTile) -> HaloTile | None:
-    """The tile with its grid and predicted time; ``None`` if shared memory is too small."""
+    """The tile with its grid; ``None`` if shared memory is too small."""
     corners = math.prod(tile.corners) * 4 if tile.width else 0
     shared = max(sum(tile.sizes) * ELEMENT, corners)
     if shared > device.memory(MemoryLevel.SHARED).capacity:
         return None
     counts = [-(-row.extent // n) for row, n in zip(halo.rows, tile.box, strict=True)]
     grid = math.prod(counts) * (halo.channels // (tile.chunk * tile.turns))
-    tile = replace(tile, grid=grid, shared_bytes=shared)
-    return replace(tile, seconds=_seconds(halo, device, tile))
-
-
-def _seconds(halo: Halo, device: Device, tile: HaloTile) -> float:
-    """The time of the busiest multiprocessor and of the memory."""
-    times = needed(device.times.halo, "matrix instructions of a warp")
-    blocks = -(-tile.grid // device.multi_processor_count)
-    most = resident_blocks(device, tile)
-    resident = min(most, blocks)
-    slots, issued = _slots(halo, tile, times)
-    waiting = times.block_cycles / device.clock + tile.turns * (times.turn_cycles / device.clock)
-    alone = waiting + slots * times.slot_cycles / device.clock
-    shared = issued / (SCHEDULERS * times.issue_share) / device.clock
-    each = norm(times.block_power, alone / resident, shared)
-    busy = max(alone, blocks * each)
-    stream = halo.traffic / device.read_bandwidth
-    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
-
-
-def _slots(halo: Halo, tile: HaloTile, times: HaloTimes) -> tuple[float, float]:
-    """Issue slots of the busiest warp of a block, and of all its warps."""
-    fragments = tile.places // FRAGMENT
-    values, held = tile.columns / 2, tile.kept / 2  # of a thread, in a fragment
-    value = times.value_slots + times.operation_slots * halo.inner_operations
-    make = times.fragment_slots + held * value
-    make += values / _COLUMNS * tile.depth / FRAGMENT * times.product_slots
-    summed = _sum_slots(halo, tile, times)
-    busy = min(WARPS, tile.channel_warps * (WARPS // tile.channel_warps))
-    # What all warps do alike, a turn and a block.
-    copies = (tile.columns * tile.depth + tile.width * tile.chunk) / UNIT * times.copy_slots
-    outputs = 0 if tile.width else math.prod(tile.box) * tile.chunk / UNIT * times.store_slots
-    parts = tile.windows * tile.width * tile.chunk / FRAGMENT**3 / WARPS
-    turn = (copies + outputs) / tile.block_size + parts * times.product_slots
-    start = tile.places * tile.depth / UNIT * times.copy_slots
-    start += tile.taps * tile.kept * tile.turns * times.tap_copy_slots
-    block = (start + tile.windows * tile.width * times.total_slots) / tile.block_size
-    longest = turn + -(-fragments // WARPS) * make + summed
-    everything = WARPS * turn + fragments * make + busy * summed
-    return block + tile.turns * longest, WARPS * block + tile.turns * everything
-
-
-def _sum_slots(halo: Halo, tile: HaloTile, times: HaloTimes) -> float:
-    """Issue slots of a warp that sums windows, a turn."""
-    if not tile.taps:
-        return 0.0
-    taps = len(halo.parts) * tile.taps
-    value = times.sum_slots + times.sum_operation_slots * halo.outer_operations
-    sums = tile.fragments * (taps * times.summed_slots + _COLUMNS * value)
-    return sums + (taps + 1) * times.weight_slots
+    return replace(tile, grid=grid, shared_bytes=shared)
 
 
 def work_of(halo: Halo, device: Device, tile: HaloTile) -> Work:

@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.device.times import needed
-from tvm_tile.tile.limits import norm, sum_seconds
-from tvm_tile.tile.products.store_work import SUM_BYTES
 from tvm_tile.tile.products.warp_tile import (
     LEAST_LINE,
     WarpTile,
     chunk_counts,
-    chunk_seconds,
     chunk_sectors,
     warp_work,
 )
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import nameable_registers, resident_blocks
+from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.matrix_layout import layout_of
 from tvm_tile.tile.units.panel import Panel
 from tvm_tile.tile.units.product import Product
@@ -52,16 +48,22 @@ ADDING_THREADS = 64  # of a block that adds parts, four sums each: many blocks, 
 MatrixTile = WarpTile[WaveUnit]
 
 
-def construct_matrix_cores(product: Product, device: Device, count: int) -> tuple[MatrixTile, ...]:
-    """The best tiles, at most ``count``, best first; none if the device or the operands refuse."""
+def construct_matrix_cores(
+    product: Product, device: Device, count: int, scene: Scene = AMID
+) -> tuple[MatrixTile, ...]:
+    """The best tiles, at most ``count``, best first; none if the device or the operands refuse.
+
+    ``scene`` is where the kernel runs.
+    """
     operands = (product.left, product.right)
     dtype = product.left.tensor.dtype
     if product.right.tensor.dtype != dtype or dtype not in matrix_core_dtypes(device):
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    best = ranked(_tiles(product, device), count)
-    return tuple(replace(tile, work=work_of(product, device, tile)) for tile in best)
+    tiles = _tiles(product, device)
+    told = (replace(tile, work=work_of(product, device, tile)) for tile in tiles)
+    return ranked(told, device, scene, count)
 
 
 def matrix_core_dtypes(device: Device) -> frozenset[str]:
@@ -73,7 +75,6 @@ def matrix_core_dtypes(device: Device) -> frozenset[str]:
 def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
     """All tiles of a product for a device's matrix cores."""
     element = product.left.tensor.element_size
-    added = [(parts, _adding_seconds(product, device, parts)) for parts in _PARTS]
     for unit in units_of(device, product.left.tensor.dtype):
         if not isinstance(unit, WaveUnit):
             continue
@@ -88,7 +89,7 @@ def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
             tile = tile.filled(product)
             tile = replace(tile, registers=_registers(product, tile, device))
             if _fits(device, tile):
-                yield from _timed(product, device, tile, added)
+                yield from _in_parts(product, device, tile)
 
 
 def _fits(device: Device, tile: MatrixTile) -> bool:
@@ -117,49 +118,23 @@ def _registers(product: Product, tile: MatrixTile, device: Device) -> int:
 _FIXED_REGISTERS = 16  # of a thread
 _SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
 _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
-_SIMDS = 4  # of a compute unit, each with matrix cores of its own
-_LANES = 16  # whose loads a compute unit serves in a clock
 _LEAST_CHUNKS = 2  # of a part
 
 
-def _timed(
-    product: Product, device: Device, tile: MatrixTile, added: Sequence[tuple[int, float]]
-) -> Iterator[MatrixTile]:
-    """A tile with its time, and with its sum in as many parts as are faster, if any are.
-
-    Parts are for compute units that have no block otherwise.
+def _in_parts(product: Product, device: Device, tile: MatrixTile) -> Iterator[MatrixTile]:
+    """A tile, and the same with its sum in parts, for compute units that have no block otherwise.
 
     Args:
         product: the product that is computed.
         device: the device that computes it.
         tile: a tile that fits the device.
-        added: numbers of parts, and what adding them takes.
     """
-    times = needed(device.times.matrix_cores, "matrix cores")
-    units, clock = device.multi_processor_count, device.clock
-    fitting = resident_blocks(device, tile)
-    multiply, *others = _chunk_seconds(product, device, tile)
-    waits = 2 if tile.stages == 1 else 1
-    alone = times.chunk_cycles / clock + waits * (times.wait_cycles / clock)
+    yield tile
     chunks = math.prod(chunk_counts(product, tile.depth))
-
-    def seconds(parts: int) -> float:
-        """The time of the busiest compute unit and of the memory."""
-        turns = -(-tile.grid * parts // units)
-        resident = min(fitting, turns)
-        share = min(1.0, resident * math.prod(tile.warps) / _SIMDS)
-        step = norm(times.step_power, multiply / share, *others, alone / resident)
-        busy = turns * (-(-chunks // parts) * step + times.tile_cycles / clock / resident)
-        stream = product.traffic / device.read_bandwidth
-        return times.start_cycles / clock + norm(times.total_power, busy, stream)
-
-    whole = seconds(1)
-    yield replace(tile, seconds=whole)
-    most = min(units // tile.grid, chunks // _LEAST_CHUNKS)
-    found = [(seconds(parts) + more, parts) for parts, more in added if parts <= most]
-    best, parts = min(found, default=(whole, 1))
-    if best < whole:
-        yield replace(tile, parts=parts, grid=tile.grid * parts, seconds=best)
+    most = min(device.multi_processor_count // tile.grid, chunks // _LEAST_CHUNKS)
+    for parts in _PARTS:
+        if parts <= most:
+            yield replace(tile, parts=parts, grid=tile.grid * parts)
 
 
 def work_of(product: Product, device: Device, tile: MatrixTile) -> Work:
@@ -198,19 +173,3 @@ def work_of(product: Product, device: Device, tile: MatrixTile) -> Work:
 
 
 _OF_PACKING = 2  # instructions that shift an element and join it to a word
-
-
-def _adding_seconds(product: Product, device: Device, parts: int) -> float:
-    """Seconds that sums in parts cost besides: they are written, and one more kernel reads them."""
-    size = parts * product.batches * product.left.extent * product.right.extent * SUM_BYTES
-    is_cached = size <= device.l2_capacity
-    moved = 2 * size / (device.l2_bandwidth if is_cached else device.read_bandwidth)
-    return moved + float(sum_seconds(product.write.tensor.size, device))
-
-
-def _chunk_seconds(product: Product, device: Device, tile: MatrixTile) -> tuple[float, ...]:
-    """Seconds of a chunk on a compute unit's matrix cores, in shared memory, cache and loads."""
-    rate = dict(device.matrix_flops)[tile.unit.instruction.in_dtype]
-    bounds = chunk_seconds(tile, device, rate, tile.unit.layout.copies)
-    loads = sum(panel.size / (panel.width * panel.element) for panel in _panels(product, tile))
-    return *bounds, loads / _LANES / device.clock

@@ -15,21 +15,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tvm_tile.device.device import Device, MemoryLevel
-from tvm_tile.device.matrix_times import MmaTimes
-from tvm_tile.device.times import needed
-from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warp_tile import (
     LEAST_LINE,
     WarpTile,
     chunk_counts,
-    chunk_seconds,
     chunk_sectors,
     warp_work,
 )
-from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import SCHEDULERS, WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
 from tvm_tile.tile.units.unit import MmaUnit
@@ -47,23 +42,24 @@ MmaTile = WarpTile[MmaUnit]
 
 
 def construct_mma(
-    product: Product, device: Device, count: int, work: StoreWork = BARE
+    product: Product, device: Device, count: int, work: StoreWork = BARE, scene: Scene = AMID
 ) -> tuple[MmaTile, ...]:
     """The best tiles, at most ``count``, best first; none if the device or the operands refuse.
 
-    ``work`` is what becomes of the sums.
+    ``work`` is what becomes of the sums, ``scene`` where the kernel runs.
     """
     operands = (product.left, product.right)
     if any(operand.tensor.dtype not in mma_dtypes(device) for operand in operands):
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    best = ranked(_tiles(product, device, work), count)
-    return tuple(replace(tile, work=work_of(product, device, tile, work)) for tile in best)
+    tiles = _tiles(product, device)
+    told = (replace(tile, work=work_of(product, device, tile, work)) for tile in tiles)
+    return ranked(told, device, scene, count)
 
 
-def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> float:
-    """Seconds of a kernel that leaves out blocks behind the end of a product.
+def shorter_work(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> Work:
+    """What a kernel does that leaves out blocks behind the end of a product.
 
     Args:
         product: the product that is asked for, shorter than the one that the tile was made for.
@@ -71,8 +67,7 @@ def shorter_seconds(product: Product, device: Device, tile: MmaTile, work: Store
         tile: how it is computed.
         work: work on the sums before they are stored.
     """
-    chunk = _chunk_seconds(product, device, tile)
-    return _seconds(product, device, tile.filled(product), chunk, work)
+    return work_of(product, device, tile.filled(product), work)
 
 
 def mma_dtypes(device: Device) -> frozenset[str]:
@@ -81,7 +76,7 @@ def mma_dtypes(device: Device) -> frozenset[str]:
     return _DTYPES & known
 
 
-def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTile]:
+def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
     """All tiles of a product for warp instructions that fit the device."""
     capacity = device.memory(MemoryLevel.SHARED).capacity
     shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
@@ -92,13 +87,12 @@ def _tiles(product: Product, device: Device, work: StoreWork) -> Iterator[MmaTil
         tile = replace(tile, registers=_registers(product, tile))
         if tile.registers > _MOST_REGISTERS:
             continue
-        chunk = _chunk_seconds(product, device, tile)
         chunks = math.prod(chunk_counts(product, tile.depth))
         for stages in _STAGES:
             own = replace(tile, stages=stages).filled(product)
             # With more stages than that, nothing would ever be in the last ones.
             if own.shared_bytes <= capacity and stages <= max(_STAGES[0], chunks + 1):
-                yield replace(own, seconds=_seconds(product, device, own, chunk, work))
+                yield own
 
 
 def _registers(product: Product, tile: MmaTile) -> int:
@@ -115,35 +109,6 @@ def _registers(product: Product, tile: MmaTile) -> int:
 
 _FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
 _MOST_REGISTERS = 255  # that a thread can name
-
-
-def _seconds(
-    product: Product, device: Device, tile: MmaTile, chunk: tuple[float, ...], work: StoreWork
-) -> float:
-    """The time of the busiest multiprocessor and of the memory.
-
-    Args:
-        product: the product that is computed.
-        device: the device that computes it.
-        tile: how.
-        chunk: seconds of a chunk, as :func:`_chunk_seconds` has them.
-        work: work on the sums; storing them as they are is part of a tile's own time.
-    """
-    times, clock = _times(device), device.clock
-    units = device.multi_processor_count
-    turns = -(-tile.grid // units)
-    most = resident_blocks(device, tile)
-    resident = min(most, turns)
-    waiting = times.wait_cycles / clock + times.step_cycles / clock * tile.depth / FRAGMENT
-    alone = max(times.chunk_cycles / clock / (tile.stages - 1), waiting) / resident
-    step = norm(times.step_power, *chunk, alone)
-    chunks = math.prod(chunk_counts(product, tile.depth))
-    sums = tile.sums
-    warps = resident * max(1, math.prod(tile.warps) // SCHEDULERS)
-    stored = store_seconds(work, device, sums, warps) - store_seconds(BARE, device, sums, warps)
-    busy = turns * (chunks * step + times.tile_cycles / clock / resident + stored / resident)
-    stream = (product.traffic + work.read_bytes) / device.read_bandwidth
-    return times.start_cycles / clock + norm(times.total_power, busy, stream)
 
 
 def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) -> Work:
@@ -176,45 +141,3 @@ def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) ->
         ahead=ahead,
     )
     return warp_work(product, device, tile, chunk, work)
-
-
-def _times(device: Device) -> MmaTimes:
-    """The device's parameters for products by warp instructions."""
-    return needed(device.times.mma, "matrix instructions of a warp")
-
-
-def least_mma_seconds(dtype: str, products: int, depth: int, device: Device) -> float:
-    """Lower bound of a product's predicted seconds, whatever the tile.
-
-    Args:
-        dtype: type of the operands, one of :func:`mma_dtypes`.
-        products: products of elements, each added to a sum.
-        depth: elements that a sum has.
-        device: the device that it is made for.
-    """
-    times, clock = _times(device), device.clock
-    step = min(times.wait_cycles / chunk + times.step_cycles / FRAGMENT for chunk in _DEPTHS)
-    multiplied = 2 * products / matrix_rate(device, dtype)
-    fixed = (times.start_cycles + times.tile_cycles) / clock
-    return fixed + max(depth * step / clock, multiplied)
-
-
-def matrix_rate(device: Device, dtype: str) -> float:
-    """Operations a second that warp instructions reach, of operands of a type."""
-    is_beside = any(i.intrinsic == "wgmma" for i in device.matrix_instructions)
-    share = _times(device).share_beside_wgmma if is_beside else 1.0
-    return dict(device.matrix_flops)[dtype] * share
-
-
-def _chunk_seconds(
-    product: Product, device: Device, tile: MmaTile
-) -> tuple[float, float, float, float]:
-    """Seconds of a chunk on a multiprocessor's tensor cores, in shared memory, cache and copies."""
-    rate = matrix_rate(device, product.left.tensor.dtype)
-    by_element = _times(device).copy_by_element
-    # Copies are asked for by a warp at a time.
-    asked = sum(
-        slab.size / (slab.width * ELEMENT) * (by_element if slab.is_by_element else 1)
-        for slab in tile.chunks(product)
-    )
-    return *chunk_seconds(tile, device, rate), asked / tile.unit.warp / device.clock

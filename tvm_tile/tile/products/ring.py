@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tvm_tile.device.device import Device
-from tvm_tile.device.matrix_times import WarpgroupTimes
-from tvm_tile.device.times import needed
-from tvm_tile.tile.limits import norm
-from tvm_tile.tile.products.store_work import SUM_BYTES, StoreWork, store_part, store_seconds
+from tvm_tile.tile.products.store_work import SUM_BYTES, StoreWork, store_part
 from tvm_tile.tile.products.warpgroup_tile import WARPGROUP, RingTile
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.time import WAVEFRONT, Part, Unit, Work
@@ -61,30 +58,9 @@ def _can_split(tile: RingTile, device: Device, least_chunks: int) -> bool:
     A cluster lives in one group of multiprocessors. Larger ones do not fill every group.
     """
     last = tile.chunks - (tile.splits - 1) * tile.chunks_each
-    share = 1 if tile.splits <= _PAIR else wgmma_times(device).cluster_share
+    share = 1 if tile.splits <= _PAIR else device.times.chip.cluster_share
     usable = device.multi_processor_count * share
     return tile.tiles * tile.splits <= usable and last >= least_chunks
-
-
-def step_seconds(
-    tile: RingTile, device: Device, rate: float, filled: int, others: tuple[float, ...] = ()
-) -> float:
-    """Seconds from one chunk to the next of a multiprocessor.
-
-    Blocks that share a multiprocessor share its rates, but each waits on its own.
-
-    Args:
-        tile: how a product is computed.
-        device: the device that computes it.
-        rate: operations a second of all its tensor cores.
-        filled: bytes of a chunk, from the cache.
-        others: other bounds of the step, in seconds.
-    """
-    times, units = wgmma_times(device), device.multi_processor_count
-    multiply = chunk_flops(tile) / (rate / units)
-    fill = filled / (device.l2_bandwidth * times.cache_share / units)
-    ring = times.ring_cycles / device.clock / tile.stages
-    return norm(times.step_power, tile.blocks * multiply, tile.blocks * fill, *others, ring)
 
 
 def chunk_flops(tile: RingTile) -> int:
@@ -179,41 +155,3 @@ def _split_parts(tile: RingTile, work: StoreWork, size: int) -> tuple[Part, Part
         exchanges=1,
     )
     return kept, total
-
-
-def ring_seconds(
-    tile: RingTile, device: Device, step: float, work: StoreWork, traffic: int
-) -> float:
-    """The time of the busiest multiprocessor and of the memory.
-
-    Args:
-        tile: how a product is computed.
-        device: the device that computes it.
-        step: seconds of a step, as :func:`step_seconds` has them.
-        work: work on the sums before they are stored.
-        traffic: bytes of operands and output.
-    """
-    times = wgmma_times(device)
-    turns = -(-tile.tiles * tile.splits // tile.grid)
-    multiplied = tile.chunks_each * step
-    sums = tile.instructions * tile.width // 2
-    warps = tile.sharers * tile.blocks  # of a scheduler: each has one of a warpgroup's four
-    stored = store_seconds(work, device, sums // tile.splits, warps)
-    between = times.tile_cycles / device.clock
-    if tile.alternates:
-        # Of two tiles the products are behind one another; one is stored while the other is made.
-        busy = turns * max(multiplied, (multiplied + stored + between) / 2) + stored
-    else:
-        busy = turns * (multiplied + stored) + (turns - 1) * between
-    busy += times.split_cycles / device.clock * math.log2(tile.splits)
-    stream = (traffic + work.read_bytes) / (device.read_bandwidth * times.memory_share)
-    return times.start_cycles / device.clock + norm(times.total_power, busy, stream)
-
-
-def wgmma_times(device: Device) -> WarpgroupTimes:
-    """The parameters of a device's warpgroup instructions.
-
-    Raises:
-        DeviceRecordError: the record has none.
-    """
-    return needed(device.times.wgmma, "warpgroup instructions")

@@ -1,11 +1,10 @@
-"""What a block does with its sums before the store, and how long it is busy with that."""
+"""What a block does with its sums before the store."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from tvm_tile.device.device import Device
 from tvm_tile.tile.time import WAVEFRONT, Part
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
 
@@ -83,21 +82,3 @@ def store_part(
         loads=1 if work.loads else 0,
         exchanges=1,
     )
-
-
-def store_seconds(work: StoreWork, device: Device, sums: int, warps: int) -> float:
-    """Seconds until a thread's sums are stored.
-
-    All warps of a scheduler issue one by one, and each waits for its own instructions.
-
-    Args:
-        work: work on one sum.
-        device: device whose clock the seconds are of.
-        sums: sums of a thread, one after the other.
-        warps: warps that store and share a scheduler, those of other blocks, too.
-    """
-    times = device.times.store
-    own = work.operations * times.operation_slots + times.wide_slots
-    single = 0 if work.is_wide else times.single_slots
-    slots = own * (warps + times.waiting_warps) + single * warps
-    return sums * slots / device.clock

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
+from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.cost import SECTOR
-from tvm_tile.tile.limits import adding_work
 from tvm_tile.tile.products.store_work import BARE, SUM_BYTES, StoreWork, store_part
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import Tile
@@ -111,25 +111,6 @@ class WarpTile(Tile, Generic[_Unit]):
         warps = f"{self.warps[0]} by {self.warps[1]} {self.unit.warps}"
         parts = f", parts {self.parts}" if self.parts > 1 else ""
         return f"block {self.rows} by {self.columns}, {stages}, {warps}{parts}"
-
-
-def chunk_seconds(
-    tile: WarpTile[_Unit], device: Device, rate: float, copies: int = 1
-) -> tuple[float, float, float]:
-    """Seconds of a chunk on a multiprocessor's matrix units, in its shared memory and the cache.
-
-    Args:
-        tile: how a product is computed.
-        device: the device that computes it.
-        rate: operations a second of all matrix units.
-        copies: lanes of a warp that load the same.
-    """
-    units = device.multi_processor_count
-    loaded = math.prod(tile.warps) * (tile.warp_rows + tile.warp_columns) * copies
-    multiply = 2 * tile.rows * tile.columns * tile.depth / (rate / units)
-    passed = (tile.rows + tile.columns + loaded) * tile.depth * tile.unit.element
-    shared = device.memory(MemoryLevel.SHARED).bandwidth / units
-    return multiply, passed / shared, tile.stage_bytes / (device.l2_bandwidth / units)
 
 
 def chunk_sectors(product: Product, tile: WarpTile[_Unit]) -> float:

@@ -26,10 +26,7 @@ from tvm_tile.tile.products.ring import (
     SPLITS,
     chunk_flops,
     fitted,
-    ring_seconds,
     ring_work,
-    step_seconds,
-    wgmma_times,
 )
 from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warp_tile import chunk_counts
@@ -42,7 +39,7 @@ from tvm_tile.tile.products.warpgroup_tile import (
 )
 from tvm_tile.tile.residency import launched_registers
 from tvm_tile.tile.tile import near_ties, ranked
-from tvm_tile.tile.time import WAVEFRONT, Part, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Operand, Product
 
 _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its columns
@@ -76,27 +73,25 @@ LONGEST_STEP = 8  # elements that a copy may step over
 
 
 def construct_warpgroup(
-    product: Product, device: Device, count: int, work: StoreWork = BARE
+    product: Product, device: Device, count: int, work: StoreWork = BARE, scene: Scene = AMID
 ) -> tuple[WarpgroupTile, ...]:
     """The best tiles, at most ``count``, best first; none if the device or the copies refuse.
 
-    ``work`` is what becomes of the sums.
+    ``work`` is what becomes of the sums, ``scene`` where the kernel runs.
     """
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
-    tiles = ranked(
-        tile and replace(tile, seconds=_seconds(product, device, tile, work))
+    tiles = (
+        replace(tile, work=work_of(product, device, tile, work))
         for tile in _tiles(product, device)
+        if tile is not None
     )
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
-    best = near_ties(tiles, _NEAR_TIE, _preference)[:count]
-    return tuple(replace(tile, work=work_of(product, device, tile, work)) for tile in best)
+    return near_ties(ranked(tiles, device, scene), _NEAR_TIE, _preference)[:count]
 
 
-def shorter_seconds(
-    product: Product, device: Device, tile: WarpgroupTile, work: StoreWork
-) -> float:
-    """Seconds of a kernel that leaves out tiles behind the end of a product.
+def shorter_work(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> Work:
+    """What a kernel does that leaves out tiles behind the end of a product.
 
     Args:
         product: the product that is asked for, shorter than the one that the tile was made for.
@@ -105,7 +100,7 @@ def shorter_seconds(
         work: work on the sums before they are stored.
     """
     tiles = _count(product, tile.rows, tile.columns)
-    return _seconds(product, device, replace(tile, tiles=tiles), work)
+    return work_of(product, device, replace(tile, tiles=tiles), work)
 
 
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
@@ -311,16 +306,3 @@ _OF_AN_INSTRUCTION = 13
 _OF_A_GROUP = 22  # fence, commit, wait, the stage's place, and which round of the ring it is
 _OF_A_STAGE = 2  # uses of its barriers: to wait, and to say what comes, or that it is empty
 _NEAR_TIE = 1.01
-
-
-def _seconds(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> float:
-    """The time of the busiest multiprocessor and of the memory."""
-    dtype, element = product.left.tensor.dtype, product.left.tensor.element_size
-    filled = _lines(tile) * tile.depth * element
-    step = step_seconds(tile, device, matrix_rate(device, dtype), filled)
-    return ring_seconds(tile, device, step, work, product.traffic)
-
-
-def matrix_rate(device: Device, dtype: str) -> float:
-    """Operations a second that the tensor cores reach with operands of a dtype."""
-    return dict(device.matrix_flops)[_DTYPES[dtype]] * wgmma_times(device).rate_share

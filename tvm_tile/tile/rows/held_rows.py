@@ -10,16 +10,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
 from tvm_tile.tile.asked import in_sectors, meeting, present_blocks
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.register_use import register_use
-from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.rows.rows import RowTile
 from tvm_tile.tile.rows.walk import Walk, common_vector
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import SCHEDULERS, Part, Work
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
@@ -185,20 +184,24 @@ def _axes_along(
     return along if inner and is_same else None
 
 
-def construct_held(held: HeldRows, device: Device) -> tuple[HeldTile, ...]:
-    """Tiles of rows that fit into registers, best first; none where no thread can hold its part."""
+def construct_held(held: HeldRows, device: Device, scene: Scene = AMID) -> tuple[HeldTile, ...]:
+    """Tiles of rows that fit into registers, best first; none where no thread can hold its part.
+
+    ``scene`` is where the kernel runs.
+    """
     least = device.warp_size if held.are_neighbours else 1
     blocks = (device.warp_size, *_BLOCK_THREADS)
-    tiles = ranked(
+    tiles = (
         _tile(held, threads, rows, device)
         for threads in _THREADS
         for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
     )
-    return tuple(replace(tile, work=work_of(tile, held, device)) for tile in tiles)
+    told = (replace(tile, work=work_of(tile, held, device)) for tile in tiles if tile)
+    return ranked(told, device, scene)
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
-    """The tile with these threads and rows, and its predicted time; ``None`` if it does not fit."""
+    """The tile with these threads and rows; ``None`` if it does not fit."""
     pieces = held.length // held.vector
     elements = -(-pieces // threads) * held.vector
     own = -(-elements * held.bytes_held // 4)
@@ -216,35 +219,7 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     run = threads * held.vector
     if run < min(_LINE, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
-    return replace(tile, seconds=_seconds(held, tile, device))
-
-
-def _seconds(held: HeldRows, tile: HeldTile, device: Device) -> float:
-    """Time by whatever binds: memory, instructions, or blocks that wait for memory in turns.
-
-    It is infinite where no block fits.
-
-    Behind that comes the last block, whose way through its stages nothing hides.
-    """
-    times = device.times.held_rows
-    warps = -(-tile.block_size // device.warp_size)
-    resident = fitting_blocks(device, tile.block_size, tile.registers, 0)
-    if not resident:
-        return math.inf
-    threads = tile.threads_per_row
-    levels = math.ceil(math.log2(threads)) + 1 if threads > 1 else 0
-    meets = threads > device.warp_size or (held.are_neighbours and threads > 1)
-    trees = held.stages * (levels * times.shuffle_cycles + meets * times.barrier_cycles)
-    own = held.instructions * tile.elements * arithmetic_slots(device)
-    cycles = times.round_trip_cycles + trees + own
-    waves = tile.grid / (resident * device.multi_processor_count)
-    turns = max(1.0, waves) * cycles / device.clock
-    instructions = own + held.stages * levels * times.level_slots
-    issued = tile.grid * (warps * instructions / SCHEDULERS + times.block_cycles)
-    issue = issued / device.multi_processor_count / device.clock
-    moved = held.rows * held.length * held.bytes_moved
-    memory = moved / device.memory(MemoryLevel.GLOBAL).bandwidth
-    return math.hypot(memory, issue, turns) + cycles / device.clock + device.launch_latency
+    return tile
 
 
 def work_of(tile: HeldTile, held: HeldRows, device: Device) -> Work:

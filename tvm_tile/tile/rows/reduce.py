@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.asked import (
     asked_bytes,
     box_of,
@@ -17,12 +18,11 @@ from tvm_tile.tile.asked import (
     operations_of,
     present_blocks,
 )
-from tvm_tile.tile.limits import adding_work, round_trip_seconds, sum_seconds
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.rows.walk import vector_of_sum
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
@@ -85,10 +85,13 @@ def _registers(tile: ReduceTile, device: Device) -> int:
     return max(register_use(device).least, _REGISTERS_BESIDES + own)
 
 
-def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
+def construct_window(
+    operator: Operator, device: Device, scene: Scene = AMID
+) -> tuple[ReduceTile, ...]:
     """One thread a sum, or a few neighbouring sums where they share loads and threads abound.
 
-    The best tile comes first; the others vary the sums of a thread and the threads of a block.
+    Tiles vary the sums of a thread and the threads of a block; the best one comes first.
+    ``scene`` is where the kernel runs.
     """
     outputs, depth = operator.outputs, operator.depth
     last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
@@ -100,11 +103,7 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
         per_thread = fits[0] if fits else 1
     threads = 128 if outputs // per_thread >= 128 * device.multi_processor_count else 64
     laps = _laps(outputs, threads, device) if per_thread == 1 and depth <= _SHORT else 1
-    compute = operator.total_flops / device.flops("float32")
-    seconds = max(float(sum_seconds(operator.traffic, device)), compute + device.launch_latency)
-    best = ReduceTile(
-        *("window", outputs, threads * per_thread * laps, per_thread, 1, laps), seconds=seconds
-    )
+    best = ReduceTile("window", outputs, threads * per_thread * laps, per_thread, 1, laps)
     others = [
         replace(best, outputs_per_block=t * n, outputs_per_thread=n, laps=1)
         for n in (1, 2, 4)
@@ -112,8 +111,7 @@ def construct_window(operator: Operator, device: Device) -> tuple[ReduceTile, ..
         if not last or last[0].extent % n == 0
     ]
     tiles = (best, *(tile for tile in others if tile != best))
-    known = (replace(tile, registers=_registers(tile, device)) for tile in tiles)
-    return tuple(replace(tile, work=work_of(tile, operator, device)) for tile in known)
+    return ranked((_told(tile, operator, device) for tile in tiles), device, scene)
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -125,10 +123,13 @@ def _laps(outputs: int, threads: int, device: Device) -> int:
     return next((n for n in (4, 2) if outputs % (n * threads) == 0 and outputs // n >= wanted), 1)
 
 
-def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile, ...]:
+def construct_reduction(
+    operator: Operator, device: Device, scene: Scene = AMID
+) -> tuple[ReduceTile, ...]:
     """Threads across the reduction where its elements are neighbours, else across the outputs.
 
-    The best tile comes first; the others have more or fewer threads an output.
+    Tiles have more or fewer threads an output; the best one comes first. ``scene`` is where the
+    kernel runs.
     """
     outputs, depth = operator.outputs, operator.depth
     largest = max(operator.reads, key=lambda read: read.tensor.size)
@@ -145,7 +146,7 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
         tiles = [
             ReduceTile("column", outputs, across, 1, threads) for threads in _around(parts, 1, most)
         ]
-        return _in_parts(tiles, operator, device)
+        return _in_parts(tiles, operator, device, scene)
     # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
     vector = vector_of_sum(operator)
     loads = depth // vector
@@ -160,45 +161,30 @@ def construct_reduction(operator: Operator, device: Device) -> tuple[ReduceTile,
         )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     ]
-    return _in_parts(tiles, operator, device)
+    return _in_parts(tiles, operator, device, scene)
 
 
 def _in_parts(
-    tiles: Sequence[ReduceTile], operator: Operator, device: Device
+    tiles: Sequence[ReduceTile], operator: Operator, device: Device, scene: Scene
 ) -> tuple[ReduceTile, ...]:
-    """The tiles with their times, the first one also with its sums split over blocks.
-
-    The best of those with the first one's threads comes first.
-    """
-    best, *others = (_predicted(tile, operator, device) for tile in tiles)
-    depth = operator.depth
-    numbers = [
-        n
-        for n in range(2, 2 * device.multi_processor_count)
-        if depth % n == 0 and depth >= n * best.threads_per_output * _LEAST_PART
-    ]
-    split = (replace(best, parts=n, vector=math.gcd(best.vector, depth // n)) for n in numbers)
-    first = ranked((best, *(_predicted(tile, operator, device) for tile in split)), 1)
-    # The other tiles are for those who try several: they keep their order.
-    tiles = (*first, *([best] if first[0].parts > 1 else []), *others)
-    return tuple(replace(tile, work=work_of(tile, operator, device)) for tile in tiles)
+    """The tiles, and each with its sums split over as many blocks as is best, best first."""
+    told, depth = [_told(tile, operator, device) for tile in tiles], operator.depth
+    for tile in tiles:
+        numbers = [
+            n
+            for n in range(2, 2 * device.multi_processor_count)
+            if depth % n == 0 and depth >= n * tile.threads_per_output * _LEAST_PART
+        ]
+        split = (replace(tile, parts=n, vector=math.gcd(tile.vector, depth // n)) for n in numbers)
+        found = ranked((_told(own, operator, device) for own in split), device, scene, 1)
+        told += found
+    return ranked(told, device, scene)
 
 
-def _predicted(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
-    """A tile with its registers and its time.
-
-    There may be fewer blocks than fill the device.
-    """
-    share = min(1.0, tile.grid / device.multi_processor_count)
-    most = device.times.reduction.lone_bandwidth
-    bandwidth = device.memory(MemoryLevel.GLOBAL).bandwidth * min(1.0, most * share)
-    stream = max(operator.traffic / bandwidth, round_trip_seconds(device))
-    compute = operator.total_flops / device.flops("float32") / share
-    seconds = max(stream, compute) + device.launch_latency
-    if tile.parts > 1:
-        sums = (tile.parts + 1) * operator.write.tensor.size
-        seconds += float(sum_seconds(sums, device))
-    return replace(tile, registers=_registers(tile, device), seconds=seconds)
+def _told(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
+    """A tile with its registers and what its kernels do."""
+    tile = replace(tile, registers=_registers(tile, device))
+    return replace(tile, work=work_of(tile, operator, device))
 
 
 def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Operator, Tensor
 from tvm_tile.tile.asked import (
     BANKS,
@@ -19,8 +19,8 @@ from tvm_tile.tile.asked import (
     present_blocks,
 )
 from tvm_tile.tile.powers import power_of_two
-from tvm_tile.tile.tile import Tile
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.tile import Tile, ranked
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,21 @@ class RowTile(Tile):
 
 
 def construct_rows(
-    output: Operator, reductions: list[Operator], row_axes: frozenset[str], device: Device
+    output: Operator,
+    reductions: list[Operator],
+    row_axes: frozenset[str],
+    device: Device,
+    scene: Scene = AMID,
 ) -> tuple[RowTile, ...]:
-    """Threads of a row by its length and by how many rows there are to fill the device.
+    """Threads of a row by its length and by how many rows there are to fill the device, best first.
 
-    ``row_axes`` names the output's axes that tell rows apart. The best tile comes first; then the
-    same with one row a block.
+    ``row_axes`` names the output's axes that tell rows apart, ``scene`` is where the kernel runs.
     """
-    tiles = _tiles(output, reductions, row_axes, device)
-    works = (work_of(tile, output, reductions, row_axes, device) for tile in tiles)
-    return tuple(replace(tile, work=work) for tile, work in zip(tiles, works, strict=True))
+    told = (
+        replace(tile, work=work_of(tile, output, reductions, row_axes, device))
+        for tile in _tiles(output, reductions, row_axes, device)
+    )
+    return ranked(told, device, scene)
 
 
 def _tiles(
@@ -77,30 +82,23 @@ def _tiles(
     rows = math.prod(axis.extent for axis in output.axes if axis.name in row_axes)
     length = max(output.points // rows, *(op.depth for op in reductions))
     resident = device.multi_processor_count * device.max_threads_per_multi_processor // 2
-    traffic = output.traffic + max(op.traffic for op in reductions)
-    seconds = traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
-    stage = device.times.rows.stage_cycles / device.clock
-    latency = stage * (len(reductions) + 1)
-    predicted = max(seconds, latency) + device.launch_latency
     if any(op.depth == 1 for op in reductions):
         # Of a sum of one element TVM tells one thread only, not those that share the row.
-        return (RowTile(rows, 64, 1, seconds=predicted, are_neighbours=True),)
+        return (RowTile(rows, 64, 1, are_neighbours=True),)
     if _rows_are_neighbours(reductions) and rows >= device.warp_size:
         # Neighbouring threads read neighbouring rows, and share each where rows are few.
         most = device.max_threads_per_block // device.warp_size
         parts = power_of_two(min(most, length // 4, resident // rows))
         if parts > 1:
-            return (RowTile(rows, device.warp_size, parts, seconds=predicted, are_neighbours=True),)
+            return (RowTile(rows, device.warp_size, parts, are_neighbours=True),)
         threads = 64 if rows < 64 * device.multi_processor_count else 128
-        return (RowTile(rows, threads, 1, seconds=predicted, are_neighbours=True),)
+        return (RowTile(rows, threads, 1, are_neighbours=True),)
     wanted = max(
         device.warp_size, min(device.max_threads_per_block, length // 4, resident // max(1, rows))
     )
     threads = power_of_two(wanted)
     per_block = max(1, min(128 // threads, rows // device.multi_processor_count))
-    return tuple(
-        RowTile(rows, n, threads, seconds=predicted) for n in dict.fromkeys((per_block, 1))
-    )
+    return tuple(RowTile(rows, n, threads) for n in dict.fromkeys((per_block, 1)))
 
 
 def work_of(

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.rowwise import Combine, Scan
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.asked import FEW_IN_FLIGHT, MOST_IN_FLIGHT, WORD, in_sectors, present_blocks
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.rows.rows import RowTile
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.tile import priced
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 _ELEMENTS = 16  # of a thread, at most, in registers
 _MOST_TURNS = 4  # more of one element each are slow to compile for the emulated device
@@ -62,10 +63,10 @@ class ScanTile(RowTile):
         return f"{RowTile.describe(self)}, thread {self.turns} x {self.vector}, {self.parts} parts"
 
 
-def construct_scan(scan: Scan, device: Device) -> ScanTile:
-    """The tile of a scan of one element or more."""
+def construct_scan(scan: Scan, device: Device, scene: Scene = AMID) -> ScanTile:
+    """The tile of a scan of one element or more, whose kernels run in ``scene``."""
     tile = _rows(scan, device) if scan.rows.inner == 1 else _columns(scan, device)
-    return replace(tile, work=work_of(tile, scan, device))
+    return priced((replace(tile, work=work_of(tile, scan, device)),), device, scene)[0]
 
 
 def _rows(scan: Scan, device: Device) -> ScanTile:
@@ -93,7 +94,7 @@ def _rows(scan: Scan, device: Device) -> ScanTile:
         chunks = -(-chunks // parts)
         parts = -(-count // (turns * threads * chunks))
     tile = (scan.rows.count, per_block, threads, vector, turns, chunks)
-    return ScanTile(*tile, parts=parts, seconds=_seconds(scan, device, parts))
+    return ScanTile(*tile, parts=parts)
 
 
 def _columns(scan: Scan, device: Device) -> ScanTile:
@@ -105,16 +106,7 @@ def _columns(scan: Scan, device: Device) -> ScanTile:
     steps = -(-steps // parts)
     parts = -(-scan.rows.length // (unroll * steps))
     tile = ScanTile(scan.rows.count, _COLUMN_THREADS, 1, 1, unroll, steps, are_neighbours=True)
-    return replace(tile, parts=parts, seconds=_seconds(scan, device, parts))
-
-
-def _seconds(scan: Scan, device: Device, parts: int) -> float:
-    """Elements go through memory once, and are read once more where totals come first."""
-    again = scan.traffic - scan.written if parts > 1 else 0
-    moved = (scan.traffic + again) / device.memory(MemoryLevel.GLOBAL).bandwidth
-    kernels = 2 if parts > 1 else 1
-    stage = device.times.scan.kernel_cycles / device.clock
-    return max(moved, kernels * stage) + kernels * device.launch_latency
+    return replace(tile, parts=parts)
 
 
 def work_of(tile: ScanTile, scan: Scan, device: Device) -> Work:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
 from tvm_tile.graph.rowwise import Sort
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.asked import WORD, in_sectors, present_blocks
 from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.rows.rows import RowTile
-from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.tile import priced
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 
 _LONGEST_CHUNK = 4096
 _THREADS = 128  # of a block, where rows are short
@@ -70,8 +71,8 @@ class SortTile(RowTile):
         return f"{own}, chunks of {self.chunk}, {len(self.merges)} merges"
 
 
-def construct_sort(sort: Sort, device: Device) -> SortTile:
-    """The tile of a sort of one element or more."""
+def construct_sort(sort: Sort, device: Device, scene: Scene = AMID) -> SortTile:
+    """The tile of a sort of one element or more, whose kernels run in ``scene``."""
     length, count = sort.rows.length, sort.rows.count
     chunk = max(2, min(_LONGEST_CHUNK, 1 << (length - 1).bit_length()))
     chunks = -(-length // chunk)
@@ -84,15 +85,9 @@ def construct_sort(sort: Sort, device: Device) -> SortTile:
         merges.append(runs)
         runs = runs.merged(sort.kept)
     per_block = max(1, _THREADS // threads)
-    waves = -(-count * chunks // (per_block * device.multi_processor_count))
-    moved = sort.traffic / device.memory(MemoryLevel.GLOBAL).bandwidth
-    times = device.times.sort
-    steps = waves * chunk.bit_length() * (times.step_cycles / device.clock)
-    seconds = max(moved, steps) + len(merges) * (times.merge_cycles / device.clock)
-    seconds += (1 + len(merges)) * device.launch_latency
     tile = (count, per_block, threads, chunk, tuple(merges))
-    found = SortTile(*tile, parts=chunks, seconds=seconds)
-    return replace(found, work=work_of(found, sort, device))
+    found = SortTile(*tile, parts=chunks)
+    return priced((replace(found, work=work_of(found, sort, device)),), device, scene)[0]
 
 
 def work_of(tile: SortTile, sort: Sort, device: Device) -> Work:

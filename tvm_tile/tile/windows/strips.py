@@ -11,14 +11,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SECTOR, arithmetic_slots, clock
-from tvm_tile.tile.limits import norm
+from tvm_tile.tile.cost import SECTOR, arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import near_ties, ranked
-from tvm_tile.tile.time import SCHEDULERS, Part, Work
+from tvm_tile.tile.time import AMID, Part, Scene, Work
 from tvm_tile.tile.windows.accesses import (
     START_OPERATIONS,
     block_bytes,
@@ -48,6 +47,7 @@ def construct_strips(
     count: int | None = None,
     divides: bool = False,
     sources: tuple[Access | None, ...] = (),
+    scene: Scene = AMID,
 ) -> tuple[WindowTile, ...]:
     """Tiles, best first; empty if nothing slides.
 
@@ -60,18 +60,19 @@ def construct_strips(
             branches, where it meets denormals, and the compiler reads no row ahead of a branch.
         sources: tensors that slide, as they lie in memory, as :func:`vectors_of` takes them;
             without, each element is read and stored by itself.
+        scene: where the kernel runs.
     """
     window = window_of(operator)
     if window is None:
         return ()
-    tiles = ranked(
-        _with_cost(replace(tile, stores_late=divides), device, traffic)
+    tiles = (
+        _with_registers(replace(tile, stores_late=divides), device)
         for vectors in vectors_of(operator, window.axis, window.stride, sources)
         for tile in _tiles(operator, window, vectors, device)
     )
+    told = (replace(tile, work=strips_work(tile, device, traffic)) for tile in tiles)
     # Of near ties the one with most threads: what the model leaves out punishes long strips.
-    best = near_ties(tiles, _NEAR_TIE, lambda tile: tile.outputs)[:count]
-    return tuple(replace(tile, work=strips_work(tile, device, traffic)) for tile in best)
+    return near_ties(ranked(told, device, scene), _NEAR_TIE, lambda tile: tile.outputs)[:count]
 
 
 def _tiles(
@@ -101,49 +102,11 @@ def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
         yield tile
 
 
-def _with_cost(tile: WindowTile, device: Device, traffic: int) -> WindowTile:
-    """The slowest of memory, the caches, issue and latency counts most."""
-    operator, times = tile.operator, device.times.window
-    outputs, vector = tile.outputs, tile.vectors.count
-    others = [read for read in operator.reads if read not in tile.window.reads]
-    fixed = _loads(tile, others)
-    moving = _loads(tile, tile.window.reads)
-    registers = _registers(tile, sum(count for _, count in fixed), device)
-    tile = replace(tile, registers=registers)
-    resident = given_blocks(device, tile)
-    if not resident:
-        return tile
-
-    loads = sum(count for _, count in moving) / vector + sum(count for _, count in fixed)
-    widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
-    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
-    slots = outputs * (operator.depth * arithmetic_slots(device) + times.store_slots / vector)
-    slots = slots + loads * times.load_slots + times.start_slots
-    slots += outputs * times.division_slots if tile.stores_late else 0
-    slots += tested * times.test_slots + widened * times.convert_slots
-    request = times.request_sectors
-    sectors = sum(count * (request + _sectors(tile, r, 1, device)) for r, count in fixed)
-    sectors += sum(
-        count / vector * (request + _sectors(tile, r, vector, device)) for r, count in moving
-    )
-    sectors += outputs / vector * (request + _sectors(tile, operator.write, vector, device))
-    warps = tile.grid * tile.block_size / device.warp_size / device.multi_processor_count
-    together = vector if tile.are_rows_neighbours else 1
-    batches = tile.rows / together / times.rows_in_flight
-    alone = times.block_cycles + batches * times.row_cycles + slots
-    waves = tile.grid / (resident * device.multi_processor_count)
-    rate = clock(device)
-    shares = (
-        warps * slots / SCHEDULERS / times.issue_share / rate,
-        warps * sectors / times.sectors_a_cycle / rate,
-        max(1.0, waves) * alone / rate,
-        _cached(tile, traffic, device) / device.l2_bandwidth,
-        traffic / device.memory(MemoryLevel.GLOBAL).bandwidth,
-    )
-    seconds = norm(times.overlap_power, *shares)
-    # The last blocks run while the others are done: half a block's time is lost.
-    seconds += 0.5 * alone / rate + device.launch_latency
-    return replace(tile, seconds=seconds)
+def _with_registers(tile: WindowTile, device: Device) -> WindowTile:
+    """The tile with its registers."""
+    others = [read for read in tile.operator.reads if read not in tile.window.reads]
+    fixed = sum(count for _, count in _loads(tile, others))
+    return replace(tile, registers=_registers(tile, fixed, device))
 
 
 def strips_work(tile: WindowTile, device: Device, traffic: int) -> Work:
@@ -223,21 +186,3 @@ def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
 def _sectors(tile: WindowTile, access: Access, vector: int, device: Device) -> float:
     """Sectors that a warp touches when its threads each move one vector."""
     return warp_sectors(access, tile.operator, tile.outputs_along, vector, device)
-
-
-def _cached(tile: WindowTile, traffic: int, device: Device) -> float:
-    """Bytes for the second-level cache, weighted: rows that blocks share are read by each."""
-    axes = tile.operator.spatial_axes
-    place = next(i for i, axis in enumerate(axes) if axis.name == tile.window.axis)
-    inner = math.prod(-(-a.extent // tile.own(a.name)) for a in axes[place + 1 :])
-    strips = -(-axes[place].extent // tile.strip)
-    together = min(float(strips), max(1.0, tile.block_size / inner))
-    shared = max(0, tile.window.size - tile.window.stride) / (tile.window.stride * tile.strip)
-    again = shared / together if together < strips else 0.0
-    once = traffic - tile.operator.write.tensor.size
-    read = once + again * sum(min(read.tensor.size, traffic) for read in tile.window.reads)
-    vector = tile.vectors.count
-    warps = tile.operator.outputs / vector / device.warp_size
-    stored = warps * _sectors(tile, tile.operator.write, vector, device) * SECTOR
-    times = device.times.window
-    return read / times.cache_share + stored / times.store_share
