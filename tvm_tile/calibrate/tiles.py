@@ -7,7 +7,6 @@ amid others, as one of a row of kernels in a graph whose operands the cache hold
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from tvm_tile.schedule.rule import Choice, Scheduled
 RANKS = (0, 1, 2, 4, 8, 16, 40)
 # Tiles predicted to take that many times the best one's are no choice, and take long.
 _LONGEST = 6.0
+_DESCRIBED = 400  # tiles of a rule; a product on CUDA cores has thousands
 _COLD, _WARM = 5, 5  # runs
 _ROW, _ROW_S = 40, 1e-3  # kernels of a graph, at most; and seconds of it, about
 
@@ -99,7 +99,7 @@ def described(samples: Samples, device: Device) -> Samples:
         (name, choice.rule.name, choice.tile): choice.works
         for case in cases()
         for name, func in _functions(case, device)
-        for _, choice in choices_to_measure(func, device, math.inf)
+        for choice in _all_choices(func, device)
     }
     tiles = (
         replace(tile, works=works.get((tile.function, tile.rule, tile.tile), tile.works))
@@ -112,6 +112,14 @@ def _functions(case: Case, device: Device) -> Iterator[tuple[str, tirx.PrimFunc]
     """The functions of a case with their names."""
     for number, func in enumerate(case.functions(device)):
         yield f"{case.name} {case.dtype} #{number}", func
+
+
+def _all_choices(func: tirx.PrimFunc, device: Device) -> Iterator[Choice]:
+    """Choices of every rule for a function: all that are worth describing."""
+    graph = extract(func)
+    if graph is not None:
+        for finder in RULES:
+            yield from attempt(partial(finder.find, Task(func, graph, device), _DESCRIBED)) or ()
 
 
 def choices_to_measure(

@@ -1,8 +1,8 @@
 """NVIDIA GPUs, one record each.
 
-H200's is a file that ``tvm-tile calibrate`` writes; its readings say which of its numbers were
-measured. Every other number is from NVIDIA's data sheets and architecture white papers, not
-measured, and these are derived or estimated for every card:
+H200's and H100's are files that ``tvm-tile calibrate`` writes; their readings say which of their
+numbers were measured. Every other number is from NVIDIA's data sheets and architecture white
+papers, not measured, and these are derived or estimated for every other card:
 
 * shared-memory bandwidth: 128 bytes a clock and multiprocessor, at the boost clock;
 * register bandwidth: three 4-byte operands a lane and clock, 128 lanes (64 on sm_70 and
@@ -146,6 +146,7 @@ def _shipped_record(name: str) -> Device:
 
 
 H200 = _shipped_record("nvidia_h200.json")
+H100 = _shipped_record("nvidia_h100.json")
 
 _MMA = tuple(
     # Of a warp, and 32 bytes of depth, with sums in float32; they began with asynchronous copies.
@@ -157,33 +158,10 @@ _TURING = _Generation("sm_75", 64, 1024, 16, 64 * _KIB, 64 * _KIB)
 _AMPERE = _Generation("sm_80", 64, 2048, 32, 164 * _KIB, 163 * _KIB, _MMA)
 _AMPERE_86 = _Generation("sm_86", 128, 1536, 16, 100 * _KIB, 99 * _KIB, _MMA)
 _ADA = _Generation("sm_89", 128, 1536, 24, 100 * _KIB, 99 * _KIB, _MMA)
-_HOPPER = _Generation(
-    "sm_90a", 128, 2048, 32, 228 * _KIB, 227 * _KIB, H200.matrix_instructions, True
-)
 # Without the "a" of their own instructions, which no kernel of ours has: so is their code for the
 # chips that follow them, as GB10 does the RTX 5090.
 _BLACKWELL = _Generation("sm_100", 128, 2048, 32, 228 * _KIB, 227 * _KIB, _MMA, True)
 _BLACKWELL_120 = _Generation("sm_120", 128, 1536, 24, 100 * _KIB, 99 * _KIB, _MMA, True)
-
-H100 = _cuda_device(
-    "nvidia/h100",
-    _HOPPER,
-    multi_processor_count=132,
-    clock=1.98e9,
-    global_capacity=80 * 10**9,
-    global_bandwidth=3.35e12,
-    l2_capacity=50 * _MIB,
-    l2_bandwidth=10.8e12,  # the H200's, by their capacities
-    flops={"float16": 133.8e12, "float32": 66.9e12, "float64": 33.5e12},
-    matrix_flops={
-        "bfloat16": 989.4e12,
-        "float16": 989.4e12,
-        "float64": 66.9e12,
-        "float8_e4m3": 1978.9e12,
-        "int8": 1978.9e12,
-        "tf32": 494.7e12,
-    },
-)
 
 A100 = _cuda_device(
     "nvidia/a100",  # SXM, 80 GB

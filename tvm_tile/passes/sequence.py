@@ -43,6 +43,7 @@ from tvm_tile.passes.weld.mark_gathers import MarkGathers
 from tvm_tile.passes.weld.mark_pads import MarkPads
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
+from tvm_tile.passes.weld.mark_streamed import MarkStreamed
 from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import dtypes_by_depth, warpgroup_dtypes
@@ -196,6 +197,7 @@ def welding(
         MarkReductions(with_followers=True),
         *_patterns(),
         *_fusion(),
+        MarkStreamed(device),
         FuseTiles(device, record, first, refused),
         FeedWrites(device, first, refused),
         relax.transform.DeadCodeElimination(),

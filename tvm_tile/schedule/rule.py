@@ -13,9 +13,10 @@ from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import TileGraph
+from tvm_tile.schedule.scene import scene_of
 from tvm_tile.tile.rules import Rule, RunnerUp
 from tvm_tile.tile.tile import AnyTile, Tile
-from tvm_tile.tile.time import AMID, Scene, Work
+from tvm_tile.tile.time import Scene, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,17 @@ class Task:
         extents: extents of each output that a call needs, if not always all: numbers, or
             expressions of variables that will be parameters of the function. Nobody needs elements
             beyond these.
-        scene: where its kernel runs.
     """
 
     func: tirx.PrimFunc
     graph: TileGraph
     device: Device
     extents: tuple[tuple[Any, ...], ...] = ()
-    scene: Scene = AMID
+
+    @property
+    def scene(self) -> Scene:
+        """Where its kernel runs."""
+        return scene_of(self.func, self.graph)
 
 
 def as_written(func: tirx.PrimFunc, rule: Rule, tile: Tile) -> Scheduled:

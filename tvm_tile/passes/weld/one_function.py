@@ -15,6 +15,7 @@ from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.ir.rewriter import is_in_place
 from tvm_tile.passes.scheduling.first_choices import content_of
+from tvm_tile.passes.weld.mark_streamed import streamed_again
 from tvm_tile.schedule.s_tir.steps import replace_parts
 
 _PREFIX = "joined_"
@@ -83,7 +84,8 @@ def as_one(
                 given.append((var, builder.emit(again(call))))
             result = builder.emit_output(given[-1][1])
         builder.emit_func_output(result)
-    return one_function(builder.get(), "joined")
+    joined = one_function(builder.get(), "joined")
+    return streamed_again(joined, list(called.values()), outer)
 
 
 def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> tirx.PrimFunc:

@@ -96,7 +96,8 @@ def ring_work(
     turns = -(-tile.tiles * tile.splits // units) / present  # of the busiest multiprocessor's
     chunks, stages = turns * tile.chunks_each, tile.stages / groups
     later = max(0.0, 1 - stages / chunks)
-    ring = replace(chunk, repeats=chunks, steps=1, loads=later, arrivals=later, ahead=stages)
+    ahead = max(1.0, stages - 1)  # the one that is multiplied is not free yet
+    ring = replace(chunk, repeats=chunks, steps=1, loads=later, arrivals=later, ahead=ahead)
     closing = _split_parts(tile, work, moved[1]) if tile.splits > 1 else _store(tile, work, moved)
     return Work(
         blocks=tile.grid * groups,

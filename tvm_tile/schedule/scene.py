@@ -1,0 +1,40 @@
+"""Where a function's kernel runs, as the function says it: which of its operands are streamed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import tirx
+
+from tvm_tile.graph.functions import is_tensor
+from tvm_tile.graph.tile_graph import TileGraph, element_size
+from tvm_tile.tile.time import AMID, Scene, Start
+
+STREAMED = "tvm_tile.streamed"
+"""Attribute of a function: places of the parameters that no cache holds when it is called."""
+
+
+def with_streamed(func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc:
+    """The function with parameters marked that come from memory, given their places."""
+    return func.with_attr(STREAMED, list(places)) if places else func
+
+
+def scene_of(func: tirx.PrimFunc, graph: TileGraph) -> Scene:
+    """Where the kernel of a function runs.
+
+    Args:
+        func: the function, amid a model.
+        graph: its operators.
+    """
+    places = (func.attrs or {}).get(STREAMED, ())
+    params = [func.params[int(place)] for place in places]
+    streamed = sum(
+        math.prod(map(int, param.ty.shape)) * element_size(str(param.ty.dtype))
+        for param in params
+        if is_tensor(param)
+    )
+    if not streamed:
+        return AMID
+    read = max(1, graph.traffic - graph.written)
+    return Scene(Start.BEHIND, max(0.0, 1 - streamed / read))
