@@ -278,6 +278,8 @@ def _step_part(tile: MatvecTile, operator: Operator, product: Matvec, device: De
     streamed = rows * depth * tile.parts * size * waste / tile.grid
     reused = 0 if product.prologue else vectors * depth * other * heads
     loads = tile.loads + step.short_loads
+    # The first-level cache answers a load line by line; lanes of other runs are on other lines.
+    lines = max(warp / min(tile.lanes, warp), warp * tile.vector * size / WAVEFRONT)
     reached = places * step.short_bytes  # by a warp's load of the vectors
     # Between loads of the long operand, a thread waits for some of the vectors alone.
     trips, long = (
@@ -290,7 +292,7 @@ def _step_part(tile: MatvecTile, operator: Operator, product: Matvec, device: De
         fills=(streamed + reused) / tile.steps,
         operations=warps * step.operations,
         moves=warps * loads,
-        wavefronts=warps * step.short_loads * max(1, reached / WAVEFRONT),
+        wavefronts=warps * (step.short_loads * max(1, reached / WAVEFRONT) + tile.loads * lines),
         loads=long,
         exchanges=trips - long,
     )
