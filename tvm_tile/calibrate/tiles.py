@@ -2,7 +2,8 @@
 
 Of each function there are the best-ranked tiles of every rule that takes it, and some of the
 others. Each is built, compared with the others, and timed twice: from a cold cache, by itself, and
-amid others, as one of a row of kernels in a graph whose operands the cache holds.
+amid others, as one of a row of kernels in a graph (:mod:`tvm_tile.calibrate.rows`): behind a
+different kernel, its operands in the cache, its code in none.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tvm import tirx
 from tvm_tile.build import Builder, Program
 from tvm_tile.calibrate.cases import Case, cases
 from tvm_tile.calibrate.driver import Gpu, first_gpu
+from tvm_tile.calibrate.rows import KernelRows
 from tvm_tile.calibrate.samples import Samples, TileSample
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
@@ -38,8 +40,7 @@ from tvm_tile.schedule.rule import Choice, Scheduled
 RANKS = (0, 1, 2, 4, 8, 16, 40)
 # Tiles predicted to take that many times the best one's are no choice, and take long.
 _LONGEST = 6.0
-_COLD, _WARM = 5, 5  # runs
-_ROW, _ROW_S = 40, 1e-3  # kernels of a graph, at most; and seconds of it, about
+_RUNS, _RUNS_S = 5, 3e-3  # runs from a cold cache, at most; and seconds of them, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Timed:
 
     Attributes:
         cold: by itself, its code and operands in no cache.
-        warm: in a row of the same kernels in a graph, from one to the next.
+        warm: behind a different kernel of a graph, its operands in the cache, its code in none.
     """
 
     cold: float
@@ -160,15 +161,16 @@ def timer_on(device: Device) -> Iterator[Timer]:
     """
     # What TVM launches is queued on the stream that is timed.
     with first_gpu() as gpu, tvm_ffi.use_raw_stream(tvm.cuda(0), gpu.stream):
-        flush = gpu.allocate(FLUSH_BYTES)
-        yield partial(_times, Builder(device), device, gpu, partial(gpu.clear, flush))
+        flush = partial(gpu.clear, gpu.allocate(FLUSH_BYTES))
+        timed = partial(_timed, gpu, KernelRows.on(gpu, device), flush)
+        yield partial(_times, Builder(device), device, gpu, timed)
 
 
 def _times(
     builder: Builder,
     device: Device,
     gpu: Gpu,
-    flush: Callable[[], None],
+    timed: Callable[[Callable[[], None]], Timed],
     func: tirx.PrimFunc,
     written: Sequence[Scheduled],
 ) -> dict[int, Timed]:
@@ -203,22 +205,13 @@ def _times(
                     f"{written[place].rule} {written[place].tile} differs",
                     "run `tvm-tile verify` on a model of yours, and report what it finds",
                 )
-            found[place] = _timed(gpu, run, flush)
+            found[place] = timed(run)
     return found
 
 
-def _timed(gpu: Gpu, run: Callable[[], None], flush: Callable[[], None]) -> Timed:
-    """Medians of a kernel's times, cold and warm."""
-    gpu.time(run, 2, flush)
-    cold = float(np.median(gpu.time(run, _COLD, flush)))
-    count = max(1, min(_ROW, int(_ROW_S / cold)))
-
-    def row() -> None:
-        for _ in range(count):
-            run()
-
-    with gpu.short_lived():
-        graph = gpu.graph(row)
-        graph()
-        warm = float(np.median(gpu.time(graph, _WARM))) / count
-    return Timed(cold, warm)
+def _timed(gpu: Gpu, rows: KernelRows, flush: Callable[[], None], run: Callable[[], None]) -> Timed:
+    """Medians of a kernel's times, cold and warm; of long kernels' fewer."""
+    (first,) = gpu.time(run, 1, flush)
+    count = max(1, min(_RUNS, int(_RUNS_S / first)))
+    cold = float(np.median(gpu.time(run, count, flush)))
+    return Timed(cold, rows.seconds(run, cold))
