@@ -46,6 +46,9 @@ class TestEveryArchitecture:
     def test_latency(self, arch: str, version: tuple[int, int]) -> None:
         check(kernel_text("latency"), arch, "empty", "spin", "barriers", "checked_barriers")
 
+    def test_pick(self, arch: str, version: tuple[int, int]) -> None:
+        check(kernel_text("pick"), arch, "pick")
+
     def test_fillers_are_larger_than_caches_of_instructions(
         self, arch: str, version: tuple[int, int]
     ) -> None:

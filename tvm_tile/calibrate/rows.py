@@ -83,7 +83,8 @@ class KernelRows:
     def _alone(self, count: int) -> Queue:
         """The graph of ``count`` fillers without kernels."""
         if count not in self.alone:
-            # Rows end with the filler of their number, so that even there each is behind the other.
+            # It ends with the second one, and a row begins with the first; of odd numbers it begins
+            # with the second, since a row ends with the first: each is behind the other there, too.
             self.alone[count] = self.gpu.graph(partial(self._queue, count, count % 2))
         return self.alone[count]
 

@@ -12,6 +12,7 @@ WGMMA_THREADS, WGMMA_SUMS, WGMMA_STEPS = 256, 128, 16
 WGMMA_SHARED_BYTES = 4 * (2 * 64 + 256) * 128
 COPY_DEPTH, READ_DEPTH, SHARED_THREADS = 4, 8, 256
 FILLER_NAMES, FILLER_THREADS = ("first", "second"), 512
+PICK_THREADS = 256
 
 _C_TYPES = {"r": "unsigned", "f": "float", "d": "double"}
 

@@ -24,6 +24,7 @@ from tvm_tile.calibrate.cases import Case, cases
 from tvm_tile.calibrate.driver import Gpu, first_gpu
 from tvm_tile.calibrate.rows import KernelRows
 from tvm_tile.calibrate.samples import Samples, TileSample
+from tvm_tile.calibrate.tensors import Picker, Tensors
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
 from tvm_tile.graph.extract import extract
@@ -31,7 +32,7 @@ from tvm_tile.passes.scheduling.measure_candidates import arguments_of
 from tvm_tile.report.trial import tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import load_functions
-from tvm_tile.runtime.trials import FLUSH_BYTES, drawn, outputs_of, relative_difference, tensors_of
+from tvm_tile.runtime.trials import FLUSH_BYTES, relative_difference
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.ranking import RULES, attempt
 from tvm_tile.schedule.rule import Choice, Scheduled
@@ -163,13 +164,13 @@ def timer_on(device: Device) -> Iterator[Timer]:
     with first_gpu() as gpu, tvm_ffi.use_raw_stream(tvm.cuda(0), gpu.stream):
         flush = partial(gpu.clear, gpu.allocate(FLUSH_BYTES))
         timed = partial(_timed, gpu, KernelRows.on(gpu, device), flush)
-        yield partial(_times, Builder(device), device, gpu, timed)
+        yield partial(_times, Builder(device), device, Picker.on(gpu, device), timed)
 
 
 def _times(
     builder: Builder,
     device: Device,
-    gpu: Gpu,
+    picker: Picker,
     timed: Callable[[Callable[[], None]], Timed],
     func: tirx.PrimFunc,
     written: Sequence[Scheduled],
@@ -182,21 +183,18 @@ def _times(
     programs = builder.build_functions(names)
     arguments = arguments_of(func)
     assert arguments is not None  # tensors of static shapes
-    generator = np.random.default_rng(0)
-    values = [drawn(generator, argument) for argument in arguments]
     most = tolerance_for([argument.dtype for argument in arguments])
     expected: list[np.ndarray] | None = None
     found: dict[int, Timed] = {}
     with one_at_a_time(device.name):
+        tensors = Tensors.drawn(picker, arguments)
         for place, (name, program) in enumerate(programs.items()):
             if not isinstance(program, Program):
                 continue
-            functions = load_functions(program, device.name)
-            tensors = tensors_of(arguments, values, functions.device)
-            run = partial(functions[name], *tensors)
+            run = partial(load_functions(program, device.name)[name], *tensors.values)
+            tensors.poison()
             run()
-            gpu.synchronize()
-            outputs = outputs_of(arguments, tensors)
+            outputs = tensors.picked()
             expected = outputs if expected is None else expected
             pairs = zip(outputs, expected, strict=True)
             if not max(relative_difference(*pair) for pair in pairs) <= most:
