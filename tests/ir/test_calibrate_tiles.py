@@ -101,6 +101,12 @@ def test_measured_tiles_are_kept_and_described_again(
     assert described(silent, H200) == samples
 
 
+def test_processes_can_share_the_cases() -> None:
+    whole = measure_tiles(H200, timer, FEW)
+    parts = [measure_tiles(H200, timer, FEW[n::2]).functions for n in range(2)]
+    assert parts[0] | parts[1] == whole.functions
+
+
 @contextmanager
 def timer_on(_: Device) -> Iterator[Timer]:
     yield timer

@@ -1,8 +1,8 @@
 """Operators of usual networks, of which tiles are measured: what the model of time is fitted to.
 
 Each is a small model in Relax, which the compiler's own stages fuse, so that kernels are measured
-as models have them. They are large and small, of every rule; neighbours in the list are alike, so
-that every other one can be held out of a fit.
+as models have them. They are large and small, of every rule, of one image or sentence and of many;
+neighbours in the list are alike, so that every other one can be held out of a fit.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def cases() -> Iterator[Case]:
     yield from _moves()
     yield from _attentions()
     yield from _several_products()
+    yield from _large()
 
 
 def _products() -> Iterator[Case]:
@@ -248,3 +249,119 @@ def _cell(x: Any, hidden: Any, cell: Any) -> relax.Expr:
     inner, forget, outer = (op.sigmoid(taken[n]) for n in (0, 1, 3))
     kept = op.add(op.multiply(forget, cell), op.multiply(inner, op.tanh(taken[2])))
     return op.multiply(outer, op.tanh(kept))
+
+
+def _large() -> Iterator[Case]:
+    """Operators of usual networks for many images, sentences or long rows at a time."""
+    yield from _large_convolutions()
+    yield from _large_products()
+    yield from _large_rows()
+    yield from _large_moves()
+
+
+def _large_convolutions() -> Iterator[Case]:
+    """ResNet-50's convolutions with what follows them, and windows, channels last."""
+    biased, added = _convolution_bias, _convolution_residual
+    for batch, size, channels, filters, kernel, stride, dtype, body in (
+        (64, 224, 3, 64, 7, 2, _HALF, biased), (16, 224, 3, 64, 7, 2, _SINGLE, biased),
+        (64, 56, 64, 64, 3, 1, _HALF, biased), (64, 28, 128, 128, 3, 1, _HALF, biased),
+        (64, 14, 256, 256, 3, 1, _HALF, biased), (64, 7, 512, 512, 3, 1, _HALF, biased),
+        (64, 56, 128, 128, 3, 2, _HALF, biased), (64, 28, 128, 128, 3, 1, _HALF, added),
+        (16, 56, 64, 64, 3, 1, _SINGLE, biased), (64, 7, 512, 512, 3, 1, _SINGLE, biased),
+        (64, 56, 64, 256, 1, 1, _HALF, added), (64, 56, 256, 64, 1, 1, _HALF, biased),
+        (64, 28, 512, 128, 1, 1, _HALF, biased), (64, 14, 1024, 256, 1, 1, _HALF, biased),
+        (64, 14, 256, 1024, 1, 1, _HALF, added), (64, 7, 2048, 512, 1, 1, _HALF, biased),
+        (64, 7, 512, 2048, 1, 1, _HALF, added), (16, 14, 1024, 256, 1, 1, _SINGLE, biased),
+    ):  # fmt: skip
+        shapes: tuple[Shape, ...] = (
+            (batch, size, size, channels), (filters, kernel, kernel, channels), (filters,),
+        )  # fmt: skip
+        follows = "bias"
+        if body is added:
+            shapes, follows = (*shapes, (batch, size, size, filters)), "residual"
+        name = f"convolution, {follows} {batch} {channels} {size} {filters} {kernel}/{stride}"
+        yield Case(name, dtype, shapes, partial(body, stride))
+    windows = {"padding": 1, "data_layout": "NHWC", "kernel_layout": "HWOI"}
+    for size, channels in ((112, 32), (14, 480)):
+        shapes = ((64, size, size, channels), (3, 3, channels, 1))
+        body = partial(op.nn.conv2d, groups=channels, **windows)
+        yield Case(f"depthwise 64 {channels} {size} 3/1", _HALF, shapes, body)
+    pool = {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1), "layout": "NHWC"}
+    for dtype in (_HALF, _SINGLE):
+        shapes = ((64, 112, 112, 64),)
+        yield Case("pool 64 64 112 3/2", dtype, shapes, partial(op.nn.max_pool2d, **pool))
+    yield Case("global pool 64 2048 7", _HALF, ((64, 7, 7, 2048),), lambda x: op.mean(x, [1, 2]))
+
+
+def _convolution_bias(stride: int, x: Any, w: Any, b: Any) -> relax.Expr:
+    return op.nn.relu(op.add(_convolution_last(stride, x, w), b))
+
+
+def _convolution_residual(stride: int, x: Any, w: Any, b: Any, r: Any) -> relax.Expr:
+    return op.nn.relu(op.add(op.add(_convolution_last(stride, x, w), b), r))
+
+
+def _convolution_last(stride: int, x: Any, w: Any) -> relax.Expr:
+    own = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    return op.nn.conv2d(x, w, strides=stride, padding=(int(w.ty.shape[1]) - 1) // 2, **own)
+
+
+def _large_products() -> Iterator[Case]:
+    """Linear layers and attention of transformers, classifiers, and decoders' weights."""
+    shapes: tuple[Shape, ...]
+    for m, n, k, dtype, body in (
+        (8192, 768, 768, _HALF, _linear_bias), (8192, 768, 768, _HALF, _linear_residual),
+        (8192, 3072, 768, _HALF, _linear_gelu), (12608, 1536, 384, _HALF, _linear_gelu),
+        (8192, 768, 3072, _HALF, _linear_residual), (12608, 384, 1536, _HALF, _linear_residual),
+        (2048, 768, 768, _SINGLE, _linear_bias), (2048, 3072, 768, _SINGLE, _linear_gelu),
+        (512, 1024, 4096, _HALF, _linear_bias), (64, 1000, 2048, _HALF, _linear_bias),
+    ):  # fmt: skip
+        shapes = ((m, k), (k, n), (n,))
+        follows = body.__name__.removeprefix("_linear_")
+        shapes = (*shapes, (m, n)) if body is _linear_residual else shapes
+        yield Case(f"linear, {follows} {m}x{n}x{k}", dtype, shapes, body)
+    for m, n, k in (
+        (1, 14336, 4096), (8, 14336, 4096), (1, 4096, 14336), (4, 4096, 14336), (1, 8192, 2048),
+        (2, 8192, 2048), (1, 151936, 1024), (8, 151936, 1024),
+    ):  # fmt: skip
+        yield Case(f"product {m}x{n}x{k}", _HALF, ((m, k), (k, n)), op.matmul)
+    for heads, rows, depth, dtype in (
+        (768, 128, 64, _HALF), (384, 197, 64, _HALF), (192, 128, 64, _SINGLE),
+    ):  # fmt: skip
+        shapes = ((heads, rows, depth),) * 3
+        yield Case(f"attention {heads}x{rows}x{rows}x{depth}", dtype, shapes, _attention)
+
+
+def _linear_bias(x: Any, w: Any, b: Any) -> relax.Expr:
+    return op.add(op.matmul(x, w), b)
+
+
+def _large_rows() -> Iterator[Case]:
+    """Normalizations and softmax of many rows."""
+    for rows, length, dtype in (
+        (8192, 768, _HALF), (8192, 768, _SINGLE), (200704, 96, _HALF), (50176, 192, _SINGLE),
+    ):  # fmt: skip
+        shapes: tuple[Shape, ...] = ((rows, length), (length,), (length,))
+        normed = partial(op.nn.layer_norm, axes=-1)
+        yield Case(f"layer norm {rows}x{length}", dtype, shapes, normed)
+    for dtype in (_HALF, _SINGLE):
+        shapes = ((98304, 128),)
+        yield Case("softmax (98304, 128)", dtype, shapes, lambda x: op.nn.softmax(x, -1))
+
+
+def _large_moves() -> Iterator[Case]:
+    """Element-wise operators of large tensors, and these in another order."""
+    shape: Shape
+    for name, shape, dtype, body in (
+        ("relu", (64, 56, 56, 256), _HALF, op.nn.relu), ("gelu", (8192, 3072), _HALF, op.nn.gelu),
+        ("gelu", (8192, 3072), _SINGLE, op.nn.gelu),
+    ):  # fmt: skip
+        yield Case(f"{name} {shape}", dtype, (shape,), body)
+    for shape, dtype in (((8192, 768), _HALF), ((64, 56, 56, 256), _HALF)):
+        yield Case(f"sum of two {shape}", dtype, (shape, shape), op.add)
+    for shape, order in (
+        ((64, 56, 56, 64), (0, 3, 1, 2)), ((64, 64, 56, 56), (0, 2, 3, 1)),
+        ((64, 197, 12, 64), (0, 2, 1, 3)),
+    ):  # fmt: skip
+        body = partial(op.permute_dims, axes=order)
+        yield Case(f"permuted {shape} {order}", _HALF, (shape,), body)

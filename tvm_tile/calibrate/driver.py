@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class Gpu:
 
     def __init__(self, api: Any, stack: ExitStack) -> None:
         self._api = api
-        self._stack = stack
+        self._stack = self._lasting = stack
         self._call(api.cuInit, 0)
         self._device = self._call(api.cuDeviceGet, 0)
         # Released last: what is in it goes first.
@@ -142,12 +143,22 @@ class Gpu:
 
     def upload(self, values: npt.NDArray[Any]) -> Buffer:
         """Device memory with the bytes of ``values``."""
-        values = np.ascontiguousarray(values)
         buffer = self.allocate(values.nbytes)
-        where = (buffer.address, values.ctypes.data, values.nbytes, self._stream)
-        self._call(self._api.cuMemcpyHtoDAsync, *where)
-        self.synchronize()
+        self.write(buffer, values)
         return buffer
+
+    def write(self, buffer: Buffer, values: npt.NDArray[Any]) -> None:
+        """Fill a buffer with the bytes of ``values``, again and again where it is larger."""
+        values = np.ascontiguousarray(values)
+        written = min(buffer.size, values.nbytes)
+        where = (buffer.address, values.ctypes.data, written, self._stream)
+        self._call(self._api.cuMemcpyHtoDAsync, *where)
+        while written < buffer.size:
+            # What is there already is a whole number of times the values.
+            rest = Buffer(buffer.address + written, buffer.size - written)
+            self.copy(Buffer(buffer.address, written), rest)
+            written += min(written, rest.size)
+        self.synchronize()
 
     def download(self, buffer: Buffer, dtype: npt.DTypeLike, size: int = 0) -> npt.NDArray[Any]:
         """The first ``size`` bytes of a buffer (all by default), one axis of ``dtype``."""
@@ -239,9 +250,9 @@ class Gpu:
         """Handle of the stream that everything is queued on."""
         return int(self._stream)
 
-    def clear(self, buffer: Buffer) -> None:
-        """Queue zeros for a whole buffer, which then is what the caches hold."""
-        self._call(self._api.cuMemsetD8Async, buffer.address, 0, buffer.size, self._stream)
+    def clear(self, buffer: Buffer, byte: int = 0) -> None:
+        """Queue the same byte for a whole buffer, which then is what the caches hold."""
+        self._call(self._api.cuMemsetD8Async, buffer.address, byte, buffer.size, self._stream)
 
     @contextmanager
     def short_lived(self) -> Iterator[None]:
@@ -269,18 +280,45 @@ class Gpu:
 
         All runs are queued at once: the GPU does not rest between them.
         """
-        while len(self._events) < 2 * repeats:
-            event = self._call(self._api.cuEventCreate, 0)
-            self._stack.callback(self._api.cuEventDestroy, event)
-            self._events.append(event)
-        pairs = list(zip(self._events[0::2], self._events[1::2], strict=True))[:repeats]
+        events = self._timing_events(2 * repeats)
+        pairs = list(zip(events[0::2], events[1::2], strict=True))
         for start, stop in pairs:
             before()
             self._call(self._api.cuEventRecord, start, self._stream)
             queue()
             self._call(self._api.cuEventRecord, stop, self._stream)
         self.synchronize()
-        return [self._call(self._api.cuEventElapsedTime, *pair) * 1e-3 for pair in pairs]
+        return [self._elapsed(*pair) for pair in pairs]
+
+    def turns(self, queues: Sequence[Callable[[], None]], repeats: int) -> list[tuple[float, ...]]:
+        """Seconds that each queue's work takes on the GPU, all of them by turns, ``repeats`` times.
+
+        All is queued at once, behind a turn that is not timed: so the GPU does not wait for the
+        host, and clocks are the same for all.
+        """
+        events = self._timing_events(1 + repeats * len(queues))
+        for queue in queues:
+            queue()
+        self._call(self._api.cuEventRecord, events[0], self._stream)
+        for queue, event in zip(list(queues) * repeats, events[1:], strict=True):
+            queue()
+            self._call(self._api.cuEventRecord, event, self._stream)
+        self.synchronize()
+        seconds = [self._elapsed(*pair) for pair in pairwise(events)]
+        count = len(queues)
+        return [tuple(seconds[n : n + count]) for n in range(0, len(seconds), count)]
+
+    def _timing_events(self, count: int) -> list[Any]:
+        """Events that tell the time; they are kept for the next time."""
+        while len(self._events) < count:
+            event = self._call(self._api.cuEventCreate, 0)
+            self._lasting.callback(self._api.cuEventDestroy, event)
+            self._events.append(event)
+        return self._events[:count]
+
+    def _elapsed(self, start: Any, stop: Any) -> float:
+        """Seconds from one event to another."""
+        return float(self._call(self._api.cuEventElapsedTime, start, stop)) * 1e-3
 
 
 @contextmanager

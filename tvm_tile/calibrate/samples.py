@@ -32,7 +32,8 @@ class TileSample:
         predicted: seconds that the rule's model says, from a cold start.
         works: what its kernels do, one behind the other; empty where it does not say.
         cold: measured seconds by itself, with nothing in a cache.
-        warm: measured seconds in a row of such kernels, from one to the next.
+        warm: measured seconds in a graph behind a different kernel, from the end of that to its
+            own, what it reads in the second-level cache and its code in no cache of instructions.
     """
 
     function: str

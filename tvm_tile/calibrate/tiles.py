@@ -2,7 +2,8 @@
 
 Of each function there are the best-ranked tiles of every rule that takes it, and some of the
 others. Each is built, compared with the others, and timed twice: from a cold cache, by itself, and
-amid others, as one of a row of kernels in a graph whose operands the cache holds.
+amid others, as one of a row of kernels in a graph (:mod:`tvm_tile.calibrate.rows`): behind a
+different kernel, its operands in the cache, its code in none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from tvm import tirx
 from tvm_tile.build import Builder, Program
 from tvm_tile.calibrate.cases import Case, cases
 from tvm_tile.calibrate.driver import Gpu, first_gpu
+from tvm_tile.calibrate.rows import KernelRows
 from tvm_tile.calibrate.samples import Samples, TileSample
+from tvm_tile.calibrate.tensors import Picker, Tensors
 from tvm_tile.device import Device
 from tvm_tile.errors import CalibrationError
 from tvm_tile.graph.extract import extract
@@ -28,7 +31,7 @@ from tvm_tile.passes.scheduling.measure_candidates import arguments_of
 from tvm_tile.report.trial import tolerance_for
 from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import load_functions
-from tvm_tile.runtime.trials import FLUSH_BYTES, drawn, outputs_of, relative_difference, tensors_of
+from tvm_tile.runtime.trials import FLUSH_BYTES, relative_difference
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.ranking import RULES, attempt
 from tvm_tile.schedule.rule import Choice, Scheduled
@@ -38,8 +41,7 @@ RANKS = (0, 1, 2, 4, 8, 16, 40)
 # Tiles predicted to take that many times the best one's are no choice, and take long.
 _LONGEST = 6.0
 _DESCRIBED = 400  # tiles of a rule; a product on CUDA cores has thousands
-_COLD, _WARM = 5, 5  # runs
-_ROW, _ROW_S = 40, 1e-3  # kernels of a graph, at most; and seconds of it, about
+_RUNS, _RUNS_S = 5, 3e-3  # runs from a cold cache, at most; and seconds of them, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Timed:
 
     Attributes:
         cold: by itself, its code and operands in no cache.
-        warm: in a row of the same kernels in a graph, from one to the next.
+        warm: behind a different kernel of a graph, its operands in the cache, its code in none.
     """
 
     cold: float
@@ -168,15 +170,16 @@ def timer_on(device: Device) -> Iterator[Timer]:
     """
     # What TVM launches is queued on the stream that is timed.
     with first_gpu() as gpu, tvm_ffi.use_raw_stream(tvm.cuda(0), gpu.stream):
-        flush = gpu.allocate(FLUSH_BYTES)
-        yield partial(_times, Builder(device), device, gpu, partial(gpu.clear, flush))
+        flush = partial(gpu.clear, gpu.allocate(FLUSH_BYTES))
+        timed = partial(_timed, gpu, KernelRows.on(gpu, device), flush)
+        yield partial(_times, Builder(device), device, Picker.on(gpu, device), timed)
 
 
 def _times(
     builder: Builder,
     device: Device,
-    gpu: Gpu,
-    flush: Callable[[], None],
+    picker: Picker,
+    timed: Callable[[Callable[[], None]], Timed],
     func: tirx.PrimFunc,
     written: Sequence[Scheduled],
 ) -> dict[int, Timed]:
@@ -188,21 +191,18 @@ def _times(
     programs = builder.build_functions(names)
     arguments = arguments_of(func)
     assert arguments is not None  # tensors of static shapes
-    generator = np.random.default_rng(0)
-    values = [drawn(generator, argument) for argument in arguments]
     most = tolerance_for([argument.dtype for argument in arguments])
     expected: list[np.ndarray] | None = None
     found: dict[int, Timed] = {}
     with one_at_a_time(device.name):
+        tensors = Tensors.drawn(picker, arguments)
         for place, (name, program) in enumerate(programs.items()):
             if not isinstance(program, Program):
                 continue
-            functions = load_functions(program, device.name)
-            tensors = tensors_of(arguments, values, functions.device)
-            run = partial(functions[name], *tensors)
+            run = partial(load_functions(program, device.name)[name], *tensors.values)
+            tensors.poison()
             run()
-            gpu.synchronize()
-            outputs = outputs_of(arguments, tensors)
+            outputs = tensors.picked()
             expected = outputs if expected is None else expected
             pairs = zip(outputs, expected, strict=True)
             if not max(relative_difference(*pair) for pair in pairs) <= most:
@@ -211,22 +211,13 @@ def _times(
                     f"{written[place].rule} {written[place].tile} differs",
                     "run `tvm-tile verify` on a model of yours, and report what it finds",
                 )
-            found[place] = _timed(gpu, run, flush)
+            found[place] = timed(run)
     return found
 
 
-def _timed(gpu: Gpu, run: Callable[[], None], flush: Callable[[], None]) -> Timed:
-    """Medians of a kernel's times, cold and warm."""
-    gpu.time(run, 2, flush)
-    cold = float(np.median(gpu.time(run, _COLD, flush)))
-    count = max(1, min(_ROW, int(_ROW_S / cold)))
-
-    def row() -> None:
-        for _ in range(count):
-            run()
-
-    with gpu.short_lived():
-        graph = gpu.graph(row)
-        graph()
-        warm = float(np.median(gpu.time(graph, _WARM))) / count
-    return Timed(cold, warm)
+def _timed(gpu: Gpu, rows: KernelRows, flush: Callable[[], None], run: Callable[[], None]) -> Timed:
+    """Medians of a kernel's times, cold and warm; of long kernels' fewer."""
+    (first,) = gpu.time(run, 1, flush)
+    count = max(1, min(_RUNS, int(_RUNS_S / first)))
+    cold = float(np.median(gpu.time(run, count, flush)))
+    return Timed(cold, rows.seconds(run, cold))
