@@ -3,8 +3,9 @@
     python -m bench report [--results bench/results]
 
 Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability),
-``metaschedule/*.history.json``, ``traffic.jsonl`` and ``code.jsonl``; writes ``REPORT.md``, ``SUITE.md``, ``traffic.md``, ``code.md`` and PNGs beside
-them. The same records give the same bytes.
+``metaschedule/*.history.json``, ``traffic.jsonl`` and ``code.jsonl``; writes ``REPORT.md``,
+``SUITE.md``, ``traffic.md``, ``code.md`` and PNGs beside them. The same records give the same
+bytes.
 """
 
 from __future__ import annotations
