@@ -3,9 +3,9 @@
     python -m bench report [--results bench/results]
 
 Reads ``SUITE.jsonl``, ``SUITE.again.jsonl`` (a second run, for repeatability),
-``metaschedule/*.history.json``, ``candidates.json`` (measured tiles), ``traffic.jsonl`` and
-``code.jsonl``; writes ``REPORT.md``, ``SUITE.md``, ``traffic.md``, ``code.md`` and PNGs beside
-them. The same records give the same bytes.
+``metaschedule/*.history.json``, ``traffic.jsonl`` and ``code.jsonl``; writes ``REPORT.md``,
+``SUITE.md``, ``traffic.md``, ``code.md`` and PNGs beside them. The same records give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.code import record as built
-from bench.report import code, coscheduling, decoding, ranking, repeat, traffic, welding
+from bench.report import code, coscheduling, decoding, repeat, traffic, welding
 from bench.report.data import Suite, load
 from bench.report.index import index
 from bench.report.markdown import join
@@ -57,8 +57,8 @@ def main(results: Path) -> list[Path]:
         written.append(_write(results / "traffic.md", traffic.page(moved)))
     if made:
         written.append(_write(results / "code.md", code.page(made)))
-    ranks = join(ranking.section(results / "candidates.json"), traffic.section(moved))
-    written.append(_write(results / "REPORT.md", index(suites, images, ranks)))
+    text = index(suites, images, traffic.section(moved))
+    written.append(_write(results / "REPORT.md", text))
     return written
 
 

@@ -106,7 +106,7 @@ def test_a_large_bias_takes_its_time_to_read(dtype: str) -> None:
 
 
 def test_float32_reaches_what_such_kernels_do() -> None:
-    """From half of the peak up to three quarters: 85 % is what plain products reach."""
+    """From two fifths of the peak up to four fifths: 85 % is what plain products reach."""
     chain = chain_of("float32", b=64, h=12, q=512, k=512, d=64, columns=64)
     share = chain.flops / best(chain, H200).seconds / H200.flops("float32")
-    assert 0.5 < share < 0.75
+    assert 0.4 < share < 0.8

@@ -109,10 +109,10 @@ def test_an_unknown_gpu_gets_its_own_record() -> None:
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
-def test_measured_rates_go_with_the_shares_of_measured_rates(name: str) -> None:
+def test_measured_gpus_keep_the_times_that_were_fitted_to_them(name: str) -> None:
     device = assembled(name=name, global_capacity=80 * 10**9 if "H100" in name else 150 * 10**9)
-    assert device.times == find_device("nvidia/h200").times
-    assert device.is_estimated == ("H100" in name)
+    assert device.times == find_device(device.name).times
+    assert not device.is_estimated
 
 
 def test_the_comparison_shows_both_records() -> None:

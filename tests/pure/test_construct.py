@@ -157,7 +157,7 @@ def test_a_long_sum_is_split_into_parts_where_its_output_is_small(
     best = construct_contraction(matmul(*shape), H200, 1)[0]
     assert best.parts > 1
     assert best.grid >= 0.9 * H200.multi_processor_count
-    assert math.prod(best.register.shape) >= 32
+    assert math.prod(best.register.shape) >= 16
 
 
 def test_partial_sums_in_half_precision_stay_in_registers() -> None:

@@ -87,4 +87,4 @@ def test_more_keys_take_longer() -> None:
     # At the speed of memory.
     longest = decode(keys=131072, groups=64)
     (tile,) = construct_decode(longest, H200, 1)
-    assert 1.0 < tile.seconds * H200.read_bandwidth / longest.traffic < 1.6
+    assert 1.0 < tile.seconds * H200.read_bandwidth / longest.traffic < 2

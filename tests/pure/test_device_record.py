@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -176,24 +176,27 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "value", "problem"),
+    ("value", "problem"),
     [
-        ("contraction", {"hiding_power": -0.5}, "device.times.contraction.hiding_power must be"),
-        ("rows", {"stage_cycles": 0.0}, "device.times.rows.stage_cycles must be positive"),
-        ("rows", {"stage_cycles": "many"}, "device.times.rows.stage_cycles must be a number"),
-        ("rows", {"seconds": 1.0}, "seconds"),
-        ("rows", None, "device.times.rows must be an object"),
-        ("wgmma", None, "device.times.wgmma must be given, as there is wgmma"),
-        ("chain", None, "device.times.chain must be given, as there is wgmma"),
-        ("halo", None, "device.times.halo must be given, as there is mma"),
+        ({"part_power": -0.5}, "device.times.chip.part_power must be positive"),
+        ({"block_cycles": 0.0}, "device.times.chip.block_cycles must be positive"),
+        ({"block_cycles": "many"}, "device.times.chip.block_cycles must be a number"),
+        ({"seconds": 1.0}, "seconds"),
+        (None, "device.times.chip must be an object"),
+        ({"group_unit": None}, "device.times.chip.group_unit must be given, as there is wgmma"),
+        ({"warp_unit": None}, "device.times.chip.warp_unit must be given, as there is mma"),
+        (
+            {"warp_unit": {**asdict(H200.times.chip)["warp_unit"], "rate_share": 0.0}},
+            "device.times.chip.warp_unit.rate_share must be positive",
+        ),
     ],
 )
 def test_times_that_no_kernel_can_take_are_refused(
-    family: str, value: dict[str, Any] | None, problem: str
+    value: dict[str, Any] | None, problem: str
 ) -> None:
     record = content()
     times = record["device"]["times"]
-    times[family] = None if value is None else times[family] | value
+    times["chip"] = None if value is None else times["chip"] | value
     with pytest.raises(DeviceRecordError) as raised:
         from_json(json.dumps(record))
     assert problem in str(raised.value)
@@ -201,19 +204,23 @@ def test_times_that_no_kernel_can_take_are_refused(
 
 def test_times_that_are_left_out_are_named() -> None:
     record = content()
-    del record["device"]["times"]["sort"]["merge_cycles"]
-    with pytest.raises(DeviceRecordError, match="no merge_cycles"):
+    del record["device"]["times"]["chip"]["meeting_cycles"]
+    with pytest.raises(DeviceRecordError, match="no meeting_cycles"):
         from_json(json.dumps(record))
 
 
 def test_records_from_before_there_were_times_are_refused_with_a_remedy() -> None:
     record = content() | {"format": 2}
-    with pytest.raises(DeviceRecordError, match="format 8") as raised:
+    with pytest.raises(DeviceRecordError, match="format 9") as raised:
         from_json(json.dumps(record))
     assert "tvm-tile calibrate" in raised.value.remedy
 
 
-def test_the_shipped_record_is_what_is_written() -> None:
-    file = Path(__file__).parent.parent.parent / "tvm_tile/device/records/nvidia_h200.json"
-    assert file.read_text(encoding="utf-8") == to_json(H200)
+@pytest.mark.parametrize("name", ["h100", "h200"])
+def test_the_shipped_records_are_what_is_written(name: str) -> None:
+    file = Path(__file__).parent.parent.parent / f"tvm_tile/device/records/nvidia_{name}.json"
+    assert file.read_text(encoding="utf-8") == to_json(find_device(f"nvidia/{name}"))
+
+
+def test_the_shipped_record_has_all_of_shared_memory() -> None:
     assert H200.memory(MemoryLevel.SHARED).capacity == 227 << 10

@@ -113,7 +113,8 @@ def test_what_the_samples_say_nothing_of_stays_as_it_was() -> None:
     before, after = numbers_of(H200.times.chip), numbers_of(fit_times(H200, own).times.chip)
     assert before.keys() == after.keys()
     kept = {name for name in before if after[name] == pytest.approx(before[name])}
-    assert kept == {"meeting_cycles"} | {name for name in before if "_unit." in name}
+    of_clusters = {"meeting_cycles", "cluster_share"}
+    assert kept == of_clusters | {name for name in before if "_unit." in name}
 
 
 def test_a_record_says_what_its_numbers_were_fitted_to_and_how_well_they_do() -> None:
@@ -127,7 +128,10 @@ def test_a_record_says_what_its_numbers_were_fitted_to_and_how_well_they_do() ->
     known = fit_times(H200, halves[0])
     for words, scene in (("alone", ALONE), ("amid others", AMID)):
         assert f"{words}, {quality(halves[1], known, scene).describe()}" in origin
-    assert fitted.times.fitted_on == H200.times.fitted_on
+    assert replace(fitted.times, chip=H200.times.chip) == H200.times
+    estimated = replace(H200, name="nvidia/h300")
+    assert estimated.is_estimated
+    assert not fitted_record(estimated, samples).is_estimated
 
 
 def test_too_few_functions_are_refused() -> None:

@@ -166,7 +166,7 @@ def test_long_operands_are_read_in_the_widest_vectors_at_nearly_the_speed_of_mem
         operator = product(1, 16384, 16384, dtype, layout=layout)
         best = tiles_of(operator)[0]
         assert best.vector * operator.reads[1].tensor.element_size == 16
-        assert best.seconds < 1.3 * operator.reads[1].tensor.size / H200.read_bandwidth
+        assert best.seconds < 1.6 * operator.reads[1].tensor.size / H200.read_bandwidth
 
 
 def test_few_rows_share_more_threads_each() -> None:

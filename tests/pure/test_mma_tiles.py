@@ -141,7 +141,7 @@ def test_a_large_product_is_near_the_tensor_cores_rate(layout: str, device: Devi
     of = product(8192, 8192, 8192, layout=layout)
     best, *_ = construct_mma(of, device, 1)
     assert best.rows * best.columns >= 128 * 128
-    assert best.seconds < 1.3 * of.flops / dict(device.matrix_flops)["float16"]
+    assert 1 < best.seconds * dict(device.matrix_flops)["float16"] / of.flops < 2
 
 
 def test_a_small_product_fills_the_device() -> None:

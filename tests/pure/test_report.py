@@ -136,7 +136,7 @@ def test_people_see_every_kernel_and_every_reason() -> None:
 
 
 def test_a_run_is_all_launches() -> None:
-    report = replace(REPORT, kernels=(replace(OWN, calls=3, warm_seconds=9.6e-6), FALLBACK))
+    report = replace(REPORT, kernels=(replace(OWN, calls=3, seconds=9.6e-6), FALLBACK))
     assert report.predicted_seconds == pytest.approx(28.8e-6)
     assert "one run: 4 launches, at least 28.8 us predicted, with a warm cache" in report.render()
 
@@ -144,15 +144,11 @@ def test_a_run_is_all_launches() -> None:
 def test_what_has_no_model_counts_with_its_bytes_and_a_run_takes_at_least_that() -> None:
     limits = Limits(bandwidth=1e12, is_cached=False, launch_seconds=2e-6)
     fallback = replace(FALLBACK, traffic=3e6, calls=2)
-    report = replace(REPORT, kernels=(replace(OWN, warm_seconds=9e-6), fallback), limits=limits)
+    report = replace(REPORT, kernels=(replace(OWN, seconds=9e-6), fallback), limits=limits)
     assert report.predicted_seconds == pytest.approx(9e-6 + 2 * (3e-6 + 2e-6))
     assert "one run: 3 launches, at least 19.0 us predicted" in report.render()
     assert not replace(report, kernels=(OWN,)).is_bound
     assert replace(report, kernels=(OWN,), has_open_loops=True).is_bound
-
-
-def test_a_kernel_without_a_warm_time_counts_with_its_cold_one() -> None:
-    assert REPORT.predicted_seconds == OWN.seconds
 
 
 def test_times_that_were_fitted_on_another_device_are_told_as_estimates() -> None:

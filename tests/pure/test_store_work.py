@@ -6,7 +6,7 @@ import pytest
 from operators import einsum
 
 from tvm_tile.device import find_device
-from tvm_tile.tile.products.store_work import BARE, StoreWork, store_seconds
+from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warpgroup import construct_warpgroup
 from tvm_tile.tile.units.product import Product, find_product
 
@@ -21,12 +21,13 @@ def product(m: int, n: int, k: int) -> Product:
     return result
 
 
-def test_warps_take_turns_and_hide_each_others_waits() -> None:
-    alone = store_seconds(SILU, H200, 64, 1)
-    assert alone < store_seconds(SILU, H200, 64, 8) < 8 * alone
-    assert store_seconds(SILU, H200, 128, 1) == pytest.approx(2 * alone)
-    bare = store_seconds(BARE, H200, 64, 1)
-    assert 0 < bare < min(alone, store_seconds(SINGLE, H200, 64, 1))
+def test_all_sums_are_worked_on_and_stored_side_by_side_or_one_by_one() -> None:
+    operations, moves = SILU.storing(warps=8, each=64)
+    assert (operations, moves) == (8 * 64 * 21, 8 * 64 / 4)
+    bare, single = BARE.storing(8, 64), SINGLE.storing(8, 64)
+    assert bare[0] == single[0] < operations
+    assert 4 * bare[1] == single[1]
+    assert SINGLE.stored(4096) == 4 * BARE.stored(4096) == 4 * 4096
 
 
 def test_residuals_come_from_memory() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
@@ -20,19 +20,18 @@ from operators import (
     row_sum,
 )
 
+from tvm_tile.calibrate.fit import numbers_of
 from tvm_tile.device import Device, MemoryLevel, devices, find_device
-from tvm_tile.device.times import KernelTimes
 from tvm_tile.errors import DeviceRecordError
 from tvm_tile.graph.rowwise import Combine, Rows, Scan, Sort
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
-from tvm_tile.launches.warm import warm_seconds
 from tvm_tile.plan.place import flag_seconds
 from tvm_tile.tile.attention.chain import Chain, connect, with_axes_of
 from tvm_tile.tile.attention.warpgroups import construct_chain
 from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
 from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
 from tvm_tile.tile.construct import construct_contraction
-from tvm_tile.tile.cost import arithmetic_slots, clock
+from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.few_rows.few_vectors import find_matvec
 from tvm_tile.tile.few_rows.gates import GateProduct, Gates, construct_gates
 from tvm_tile.tile.few_rows.matvec import construct_matvec
@@ -48,18 +47,19 @@ from tvm_tile.tile.rows.reduce import construct_reduction, construct_window
 from tvm_tile.tile.rows.rows import construct_rows
 from tvm_tile.tile.rows.scan import construct_scan
 from tvm_tile.tile.rows.sort import construct_sort
+from tvm_tile.tile.tile import Tile
+from tvm_tile.tile.time import ALONE, seconds_of
 from tvm_tile.tile.units.product import Product, find_product
 from tvm_tile.tile.windows.strips import construct_strips
 
 EVERY = 10**6
 H200 = find_device("nvidia/h200")
 ESTIMATED = tuple(d for d in devices() if d.is_estimated and not d.is_emulated)
-MATRIX_UNITS = ("wgmma", "mma", "matrix_cores", "chain", "halo", "coded", "coded_warpgroup")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something to compute, and the predicted seconds of all of its tiles on a device.
+    """Something to compute, and all of its tiles on a device.
 
     ``flops`` are those of CUDA cores where ``dtype`` is empty, else of matrix units for it;
     ``traffic`` is the bytes that cross global memory at least.
@@ -68,12 +68,15 @@ class Case:
     name: str
     flops: float
     traffic: float
-    seconds: Callable[[Device], list[float]]
+    tiles: Callable[[Device], Iterable[Tile]]
     dtype: str = ""
+
+    def seconds(self, device: Device) -> list[float]:
+        return [tile.seconds for tile in self.tiles(device)]
 
 
 def operator_case(
-    name: str, operator: Operator, tiles: Callable[[Operator, Device], list[float]]
+    name: str, operator: Operator, tiles: Callable[[Operator, Device], Iterable[Tile]]
 ) -> Case:
     return Case(
         f"{name} {operator.name} {[axis.extent for axis in operator.axes]}",
@@ -89,7 +92,7 @@ def product_case(name: str, construct: Callable[..., tuple], operator: Operator)
         f"{name} {operator.name} {[axis.extent for axis in operator.axes]}",
         product.flops,
         product.traffic,
-        lambda device: [tile.seconds for tile in construct(product, device, EVERY)],
+        lambda device: construct(product, device, EVERY),
         product.left.tensor.dtype,
     )
 
@@ -142,7 +145,7 @@ def transposed(rows: int, columns: int) -> Case:
         f"transpose {extents}",
         0.0,
         8 * rows * columns,
-        lambda device: [tile.seconds for tile in construct_transpose(copy, device)],
+        lambda device: construct_transpose(copy, device),
     )
 
 
@@ -157,11 +160,11 @@ def held(rows: int, length: int) -> Case:
     own = find_held_rows(scaled, [total], frozenset("i"))
     assert own is not None
 
-    def again(device: Device) -> list[float]:
-        return [t.seconds for t in construct_rows(scaled, [total], frozenset("i"), device)]
+    def again(device: Device) -> tuple[Tile, ...]:
+        return construct_rows(scaled, [total], frozenset("i"), device)
 
-    def once(device: Device) -> list[float]:
-        return [tile.seconds for tile in construct_held(own, device)]
+    def once(device: Device) -> tuple[Tile, ...]:
+        return construct_held(own, device)
 
     return Case(
         f"rows {rows} x {length}",
@@ -171,10 +174,10 @@ def held(rows: int, length: int) -> Case:
     )
 
 
-def matvec_seconds(operator: Operator, device: Device) -> list[float]:
+def matvec_tiles(operator: Operator, device: Device) -> tuple[Tile, ...]:
     product = find_matvec(operator, device)
     assert product is not None
-    return [t.seconds for t in construct_matvec(operator, product, device)]
+    return construct_matvec(operator, product, device)
 
 
 def few_rows(rows: int, columns: int, depth: int) -> Operator:
@@ -190,7 +193,7 @@ def cell(units: int, vectors: int) -> Case:
         f"gates {units} x {vectors}",
         2 * 8 * units * units * vectors,
         gates.weights,
-        lambda device: [tile.seconds for tile in construct_gates(gates, device, EVERY)],
+        lambda device: construct_gates(gates, device, EVERY),
     )
 
 
@@ -200,7 +203,7 @@ def coded(vectors: int, rows: int, depth: int, bits: int) -> Case:
         f"coded {vectors} x {rows} x {depth} x {bits}",
         2 * vectors * rows * depth,
         product.code_bytes + product.beside,
-        lambda device: [tile.seconds for tile in construct_coded(product, device)],
+        lambda device: construct_coded(product, device),
         "float16",
     )
 
@@ -211,7 +214,7 @@ def coded_warpgroup(vectors: int, rows: int, depth: int, bits: int) -> Case:
         f"coded_warpgroup {vectors} x {rows} x {depth} x {bits}",
         2 * vectors * rows * depth,
         product.code_bytes + product.beside,
-        lambda device: [tile.seconds for tile in construct_coded_warpgroup(product, 1, device)],
+        lambda device: construct_coded_warpgroup(product, 1, device),
         "float16",
     )
 
@@ -233,7 +236,7 @@ def matrix_cases() -> Iterator[Case]:
             f"chain {length}",
             chain.flops,
             chain.traffic,
-            lambda device, chain=chain: [t.seconds for t in construct_chain(chain, device, EVERY)],
+            lambda device, chain=chain: construct_chain(chain, device, EVERY),
             "float16",
         )
     for size, channels in ((14, 96), (56, 192)):
@@ -243,7 +246,7 @@ def matrix_cases() -> Iterator[Case]:
             f"halo {size}",
             halo.first.flops + halo.second.flops,
             halo.traffic,
-            lambda device, halo=halo: [t.seconds for t in construct_halo(halo, device, EVERY)],
+            lambda device, halo=halo: construct_halo(halo, device, EVERY),
             "float16",
         )
 
@@ -257,25 +260,17 @@ def core_cases() -> Iterator[Case]:
         yield operator_case(
             "contraction",
             matmul(*extents),
-            lambda o, d: [plan.seconds for plan in construct_contraction(o, d, 64)],
+            lambda o, d: construct_contraction(o, d, 64),
         )
     for windows in (depthwise(64, 14, 3), depthwise(512, 112, 5)):
-        yield operator_case(
-            "window", windows, lambda o, d: [t.seconds for t in construct_strips(o, d, o.traffic)]
-        )
+        yield operator_case("window", windows, lambda o, d: construct_strips(o, d, o.traffic))
     for sums in (row_sum(64, 197), row_sum(8192, 8192), column_sum(8192, 8192)):
-        yield operator_case(
-            "reduction", sums, lambda o, d: [t.seconds for t in construct_reduction(o, d)]
-        )
-    yield operator_case(
-        "few points", row_sum(1 << 20, 4), lambda o, d: [t.seconds for t in construct_window(o, d)]
-    )
+        yield operator_case("reduction", sums, lambda o, d: construct_reduction(o, d))
+    yield operator_case("few points", row_sum(1 << 20, 4), lambda o, d: construct_window(o, d))
     for maps in (elementwise(17, 33), elementwise(8192, 8192)):
-        yield operator_case(
-            "elementwise", maps, lambda o, d: [t.seconds for t in construct_plain(o, d)]
-        )
+        yield operator_case("elementwise", maps, lambda o, d: construct_plain(o, d))
     for rows in (few_rows(1, 4096, 4096), few_rows(8, 512, 16384)):
-        yield operator_case("matvec", rows, matvec_seconds)
+        yield operator_case("matvec", rows, matvec_tiles)
     yield from (transposed(96, 197), transposed(8192, 4096))
     yield from (held(64, 768), held(32768, 1024))
     yield from (cell(256, 1), cell(2048, 16))
@@ -286,24 +281,18 @@ def core_cases() -> Iterator[Case]:
             f"scan {shape}",
             elements,
             8 * elements,
-            lambda device, scan=scan: [construct_scan(scan, device).seconds],
+            lambda device, scan=scan: [construct_scan(scan, device)],
         )
         sort = Sort(Rows(shape, 1), shape[1], "float32", False, True, None)
         yield Case(
             f"sort {shape}",
             0.0,
             8 * elements,
-            lambda device, sort=sort: [construct_sort(sort, device).seconds],
+            lambda device, sort=sort: [construct_sort(sort, device)],
         )
 
 
 CASES = (*matrix_cases(), *core_cases())
-
-
-def is_on(case: Case, device: Device) -> bool:
-    """Whether the device has the units that the case needs."""
-    family = case.name.partition(" ")[0]
-    return family not in MATRIX_UNITS or getattr(device.times, family) is not None
 
 
 @pytest.mark.parametrize("device", ESTIMATED, ids=lambda device: device.name)
@@ -311,15 +300,19 @@ def is_on(case: Case, device: Device) -> bool:
 def test_no_prediction_is_above_a_chips_peaks(case: Case, device: Device) -> None:
     rates = dict(device.matrix_flops if case.dtype else device.peak_flops)
     bandwidth = max(device.memory(MemoryLevel.GLOBAL).bandwidth, device.read_bandwidth)
-    for seconds in case.seconds(device):
-        assert seconds >= case.flops / rates[case.dtype or "float32"]
-        assert seconds >= case.traffic / bandwidth
+    tiles = tuple(case.tiles(device))
+    for tile in tiles:
+        assert tile.seconds >= case.flops / rates[case.dtype or "float32"]
+    works = [tile.work for tile in tiles if tile.work is not None]
+    assert len(works) == len(tiles)
+    if works:
+        assert seconds_of(works, device, ALONE).min() >= case.traffic / bandwidth
 
 
 @pytest.mark.parametrize("family", sorted({case.name.partition(" ")[0] for case in CASES}))
-def test_every_family_has_tiles_on_some_device_without_measurements(family: str) -> None:
+def test_every_family_has_tiles_on_some_device(family: str) -> None:
     own = [case for case in CASES if case.name.partition(" ")[0] == family]
-    assert all(any(case.seconds(device) for device in ESTIMATED) for case in own)
+    assert all(any(case.seconds(device) for device in (H200, *ESTIMATED)) for case in own)
 
 
 def twice_as_fast(device: Device) -> Device:
@@ -345,46 +338,46 @@ def test_at_twice_the_clock_everything_takes_half_the_time(case: Case, name: str
     assert fast == pytest.approx([seconds / 2 for seconds in slow], rel=1e-9)
 
 
-def test_a_multiprocessor_of_64_lanes_has_its_own_clock_and_takes_two_slots_an_instruction() -> (
-    None
-):
-    a100, rtx4090 = find_device("nvidia/a100"), find_device("nvidia/rtx4090")
-    assert clock(a100) == pytest.approx(a100.clock, rel=0.01)
-    assert arithmetic_slots(a100) == 2
-    assert clock(rtx4090) == pytest.approx(rtx4090.clock, rel=0.01)
-    assert arithmetic_slots(rtx4090) == 1
+def test_a_multiprocessor_of_64_lanes_takes_two_slots_an_instruction() -> None:
+    assert arithmetic_slots(find_device("nvidia/a100")) == 2
+    assert arithmetic_slots(find_device("nvidia/rtx4090")) == 1
 
 
-def test_measured_times_are_the_h200s_alone() -> None:
-    assert [device.name for device in devices() if not device.is_estimated] == ["nvidia/h200"]
+def test_measured_times_are_the_h100s_and_the_h200s_alone() -> None:
+    measured = {device.name for device in devices() if not device.is_estimated}
+    assert measured == {"nvidia/h100", "nvidia/h200"}
 
 
-def test_data_sheets_rates_are_not_exceeded_by_measured_ones_shares() -> None:
-    assert H200.times.wgmma is not None
-    assert H200.times.wgmma.rate_share > 1  # of what a micro-kernel reached
-    inherited = find_device("nvidia/h100").times
-    assert inherited.wgmma is not None
-    assert inherited.wgmma.rate_share == 1
-    assert inherited.contraction.issue_share <= 1
-    assert inherited.matvec == H200.times.matvec
+@pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+def test_no_more_than_all_of_a_rate_is_reached(device: Device) -> None:
+    shares = {name: own for name, own in numbers_of(device.times.chip).items() if "_share" in name}
+    assert shares
+    assert all(0 < share <= 1 for share in shares.values())
 
 
-@pytest.mark.parametrize("unit", ["wgmma", "mma", "chain", "halo", "coded", "coded_warpgroup"])
-def test_units_without_times_are_refused_by_name(unit: str) -> None:
-    without = replace(H200, times=replace(H200.times, **{unit: None}))
-    case = next(case for case in CASES if case.name.startswith(unit))
+def test_warps_and_waves_reach_all_of_the_rate_where_there_are_no_warpgroups() -> None:
+    for device in ESTIMATED:
+        chip = device.times.chip
+        if chip.group_unit is None:
+            units = [unit for unit in (chip.warp_unit, chip.wave_unit) if unit is not None]
+            used = chip.wave_unit if device.kernel_language == "rocm" else chip.warp_unit
+            assert used in units
+            assert used.rate_share == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "case"),
+    [("group", "wgmma"), ("warp", "mma"), ("group", "chain"), ("warp", "halo"), ("warp", "coded"),
+     ("group", "coded_warpgroup"), ("wave", "matrix_cores")],
+)  # fmt: skip
+def test_units_without_times_are_refused_by_name(unit: str, case: str) -> None:
+    device = find_device("amd/mi300x") if unit == "wave" else H200
+    chip = replace(device.times.chip, **{f"{unit}_unit": None})
+    without = replace(device, times=replace(device.times, chip=chip))
+    found = next(own for own in CASES if own.name.partition(" ")[0] == case)
     with pytest.raises(DeviceRecordError, match="must have the parameters of their time model"):
-        case.seconds(without)
+        found.seconds(without)
 
 
-@pytest.mark.parametrize("rule", ["contraction", "window", "gates"])
-def test_warm_kernels_and_flags_take_half_the_time_at_twice_the_clock(rule: str) -> None:
-    fast = twice_as_fast(H200)
-    assert warm_seconds(rule, 5e-6, fast) == pytest.approx(warm_seconds(rule, 1e-5, H200) / 2)
-    assert flag_seconds(fast) == pytest.approx(flag_seconds(H200) / 2)
-
-
-def test_within_peaks_leaves_shares_below_one_alone() -> None:
-    times: KernelTimes = H200.times.within_peaks()
-    assert times.within_peaks() == times
-    assert times.contraction.cache_share == H200.times.contraction.cache_share
+def test_flags_take_half_the_time_at_twice_the_clock() -> None:
+    assert flag_seconds(twice_as_fast(H200)) == pytest.approx(flag_seconds(H200) / 2)

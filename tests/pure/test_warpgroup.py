@@ -180,7 +180,7 @@ def test_a_large_product_is_near_the_tensor_cores_rate(layout: str) -> None:
     of = product(8192, 8192, 8192, layout=layout)
     best, *_ = construct_warpgroup(of, H200, 1)
     assert best.block_rows * best.width >= 128 * 256
-    assert best.seconds < 1.25 * of.flops / dict(H200.matrix_flops)["float16"]
+    assert 1 < best.seconds * dict(H200.matrix_flops)["float16"] / of.flops < 2
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_other_dtypes_at_their_rate(dtype: str, rate: str, sums: str) -> None:
     best, *others = construct_warpgroup(of, with_tf32(H200), EVERY)
     assert {tile.sum_dtype for tile in (best, *others)} == {sums}
     check(best, of)
-    assert best.seconds < 1.25 * of.flops / dict(H200.matrix_flops)[rate]
+    assert 1 < best.seconds * dict(H200.matrix_flops)[rate] / of.flops < 2
 
 
 def mixed(left: str, right: str) -> Product:

@@ -126,7 +126,7 @@ def fitted_record(device: Device, samples: Samples) -> Device:
         f"fitted to half of these, of the others: {'; '.join(found)}"
     )
     chip = replace(fitted.times.chip, origin=origin)
-    return replace(fitted, times=replace(fitted.times, chip=chip))
+    return replace(fitted, times=replace(fitted.times, fitted_on=device.name, chip=chip))
 
 
 def quality(functions: Sequence[Sequence[TileSample]], device: Device, scene: Scene) -> Quality:

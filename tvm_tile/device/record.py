@@ -243,15 +243,23 @@ def _check_dependent_launches(device: Device) -> None:
 
 def _check_times(device: Device) -> None:
     """Refuse times that are not positive, or that lack those of a unit that the device has."""
-    for family, numbers in asdict(device.times).items():
-        for name, number in numbers.items() if isinstance(numbers, dict) else ():
-            if isinstance(number, float) and number <= 0:
-                _refuse(f"device.times.{family}.{name}", "positive", number)
+    for where, number in _floats(asdict(device.times), "device.times"):
+        if number <= 0:
+            _refuse(where, "positive", number)
     for instruction in device.matrix_instructions:
         unit = _UNIT_OF.get(instruction.intrinsic, "wave_unit")
         if getattr(device.times.chip, unit) is None:
             wanted = f"given, as there is {instruction.intrinsic}"
             _refuse(f"device.times.chip.{unit}", wanted, None)
+
+
+def _floats(content: dict[str, Any], where: str) -> typing.Iterator[tuple[str, float]]:
+    """Every floating-point number of an object and of those in it, with its place."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _floats(value, f"{where}.{name}")
+        elif isinstance(value, float):
+            yield f"{where}.{name}", value
 
 
 def _numbers(device: Device) -> typing.Iterator[tuple[str, float]]:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.cuda import H200
 from tvm_tile.device.device import Device, MatrixInstruction, Memory, MemoryLevel
+from tvm_tile.device.times import needed
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -69,7 +70,15 @@ _RDNA = _Family(32, 128, 1024, 98304, 256, 24, 64 * _KIB, 64 * _KIB)
 _INHERITED = "the H200's, as cycles and shares; not fitted to measurements"
 # Parameters of the model of time, the same for all cards.
 _TIMES = replace(
-    H200.times, chip=replace(H200.times.chip, origin=_INHERITED, warp_unit=None, group_unit=None)
+    H200.times,
+    chip=replace(
+        H200.times.chip,
+        origin=_INHERITED,
+        warp_unit=None,
+        group_unit=None,
+        # The H200's is a share of what warpgroups reach, which have no rate of their own here.
+        wave_unit=replace(needed(H200.times.chip.wave_unit, "waves"), rate_share=1.0),
+    ),
 )
 
 
