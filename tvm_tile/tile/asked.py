@@ -32,7 +32,11 @@ def box_of(axes: Iterable[Axis], count: int) -> dict[str, int]:
 
 
 def asked_bytes(access: Access, box: Mapping[str, int]) -> int:
-    """Bytes in whole sectors that hold what an access touches where its axes run over a box."""
+    """Bytes in whole sectors that hold what an access touches where its axes run over a box.
+
+    Of an index that is no sum of axes only an outline is known; then it counts that no point of the
+    box touches more than an element.
+    """
     size, region = access.tensor.element_size, access.region(dict(box))
     run = 1
     for index, span, extent in zip(
@@ -43,7 +47,10 @@ def asked_bytes(access: Access, box: Mapping[str, int]) -> int:
         run *= span
         if span < extent:
             break
-    return math.prod(region) // run * in_sectors(run * size)
+    asked = math.prod(region) // run * in_sectors(run * size)
+    if all(index.is_exact for index in access.indices):
+        return asked
+    return min(asked, in_sectors(math.prod(box.values()) * size))
 
 
 def in_flight(pieces: int, vector: int, *, is_tested: bool) -> int:
