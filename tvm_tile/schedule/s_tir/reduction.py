@@ -67,7 +67,8 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
     if operator is None:
         return ()
     construct = construct_window if is_window(operator) else construct_reduction
-    tiles = construct(operator, task.device, task.scene)[:count]
+    after = extract_operator(sch.get(sch.get_sblock(form.outputs[0]))) if form.outputs else None
+    tiles = construct(operator, task.device, task.scene, after)[:count]
     return choices_of(_RULES[tiles[0].form], tiles, partial(_write, sch, form, task.device))
 
 

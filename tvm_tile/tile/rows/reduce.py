@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
-from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.asked import (
+    FEW_IN_FLIGHT,
     asked_bytes,
     box_of,
     in_flight,
@@ -86,12 +87,12 @@ def _registers(tile: ReduceTile, device: Device) -> int:
 
 
 def construct_window(
-    operator: Operator, device: Device, scene: Scene = AMID
+    operator: Operator, device: Device, scene: Scene = AMID, after: Operator | None = None
 ) -> tuple[ReduceTile, ...]:
     """One thread a sum, or a few neighbouring sums where they share loads and threads abound.
 
     Tiles vary the sums of a thread and the threads of a block; the best one comes first.
-    ``scene`` is where the kernel runs.
+    ``scene`` is where the kernel runs, ``after`` what is made of the sums before it is stored.
     """
     outputs, depth = operator.outputs, operator.depth
     last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
@@ -111,7 +112,7 @@ def construct_window(
         if not last or last[0].extent % n == 0
     ]
     tiles = (best, *(tile for tile in others if tile != best))
-    return ranked((_told(tile, operator, device) for tile in tiles), device, scene)
+    return ranked((_told(tile, operator, device, after) for tile in tiles), device, scene)
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -124,12 +125,12 @@ def _laps(outputs: int, threads: int, device: Device) -> int:
 
 
 def construct_reduction(
-    operator: Operator, device: Device, scene: Scene = AMID
+    operator: Operator, device: Device, scene: Scene = AMID, after: Operator | None = None
 ) -> tuple[ReduceTile, ...]:
     """Threads across the reduction where its elements are neighbours, else across the outputs.
 
     Tiles have more or fewer threads an output; the best one comes first. ``scene`` is where the
-    kernel runs.
+    kernel runs, ``after`` what is made of the sums before it is stored.
     """
     outputs, depth = operator.outputs, operator.depth
     largest = max(operator.reads, key=lambda read: read.tensor.size)
@@ -146,7 +147,7 @@ def construct_reduction(
         tiles = [
             ReduceTile("column", outputs, across, 1, threads) for threads in _around(parts, 1, most)
         ]
-        return _in_parts(tiles, operator, device, scene)
+        return _in_parts(tiles, operator, device, scene, after)
     # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
     vector = vector_of_sum(operator)
     loads = depth // vector
@@ -161,14 +162,18 @@ def construct_reduction(
         )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     ]
-    return _in_parts(tiles, operator, device, scene)
+    return _in_parts(tiles, operator, device, scene, after)
 
 
 def _in_parts(
-    tiles: Sequence[ReduceTile], operator: Operator, device: Device, scene: Scene
+    tiles: Sequence[ReduceTile],
+    operator: Operator,
+    device: Device,
+    scene: Scene,
+    after: Operator | None,
 ) -> tuple[ReduceTile, ...]:
     """The tiles, and each with its sums split over as many blocks as is best, best first."""
-    told, depth = [_told(tile, operator, device) for tile in tiles], operator.depth
+    told, depth = [_told(tile, operator, device, after) for tile in tiles], operator.depth
     for tile in tiles:
         numbers = [
             n
@@ -176,19 +181,26 @@ def _in_parts(
             if depth % n == 0 and depth >= n * tile.threads_per_output * _LEAST_PART
         ]
         split = (replace(tile, parts=n, vector=math.gcd(tile.vector, depth // n)) for n in numbers)
-        found = ranked((_told(own, operator, device) for own in split), device, scene, 1)
-        told += found
+        told += ranked((_told(own, operator, device, after) for own in split), device, scene, 1)
     return ranked(told, device, scene)
 
 
-def _told(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
+def _told(
+    tile: ReduceTile, operator: Operator, device: Device, after: Operator | None
+) -> ReduceTile:
     """A tile with its registers and what its kernels do."""
     tile = replace(tile, registers=_registers(tile, device))
-    return replace(tile, work=work_of(tile, operator, device))
+    return replace(tile, work=work_of(tile, operator, device, after))
 
 
-def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
+def work_of(
+    tile: ReduceTile, operator: Operator, device: Device, after: Operator | None = None
+) -> Work:
     """What a reduction does: its threads go along their sums, meet, and store.
+
+    ``after`` is what is made of the sums, where that is not they themselves: it may be several
+    elements of each, such as those of a row that the sum normalizes. The kernel's last part makes
+    it, one element of a thread at a time.
 
     The loads of a window are all on their way at once, as are those of a few iterations of a loop
     along a row or a column. Where what a window reads may be padding, a branch is around each load,
@@ -220,9 +232,16 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
         moves=warps * tile.laps * sum(loads_of(read, own, tile.vector) for read in reads),
         loads=tile.laps * tile.outputs_per_thread * points if is_padded else 1,
     )
-    stored = asked_bytes(operator.write, block)
-    end = Part(stores=stored, moves=warps * tile.laps * tile.outputs_per_thread)
     size = operator.write.tensor.size
+    end = Part(
+        stores=asked_bytes(operator.write, block), moves=warps * tile.laps * tile.outputs_per_thread
+    )
+    read, written = operator.traffic - size, size
+    if after is not None and tile.parts == 1:
+        end = _made(after, operator, tile, device)
+        known = {own.tensor.name for own in operator.reads}
+        read += sum(o.tensor.size for o in _others(after, operator) if o.tensor.name not in known)
+        written = after.write.tensor.size
     return Work(
         blocks=tile.grid,
         resident=present_blocks(device, tile),
@@ -232,9 +251,32 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
             meeting(tile, tile.threads_per_output, device, is_across=tile.form == "column"),
             end,
         ),
-        read=operator.traffic - size,
-        written=tile.parts * size,
+        read=read,
+        written=tile.parts * written,
         then=(adding_work(tile.parts, size, device),) if tile.parts > 1 else (),
+    )
+
+
+def _others(after: Operator, operator: Operator) -> list[Access]:
+    """What is read to make something of sums, but for these."""
+    return [read for read in after.reads if read.tensor.name != operator.write.tensor.name]
+
+
+def _made(after: Operator, operator: Operator, tile: ReduceTile, device: Device) -> Part:
+    """Elements that are made of the sums, one behind the other by the threads that have a sum."""
+    threads = tile.block_size // tile.threads_per_output
+    active = -(-threads // device.warp_size)  # warps
+    made = tile.outputs_per_block * max(1.0, after.points / operator.outputs)  # of a block
+    own = made / threads
+    together, others = min(own, FEW_IN_FLIGHT), _others(after, operator)
+    share = made * together / own
+    return Part(
+        repeats=own / together,
+        fills=share * sum(read.tensor.element_size for read in others),
+        stores=share * after.write.tensor.element_size,
+        operations=active * together * operations_of(after, device),
+        moves=active * together * (len(others) + 1),
+        loads=1 if others else 0,
     )
 
 
