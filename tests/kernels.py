@@ -85,14 +85,15 @@ def can_take(rules: str, case: Case, device: Device) -> bool:
     Which rule is the fastest for a function depends on the numbers of the device's record.
     """
     offered = [offers(func, device) for func in prim_functions(case, device).values()]
-    return any(
+    wanted = rules.split()
+    return len(wanted) == len(offered) and any(
         all(rule in own for rule, own in zip(order, offered, strict=True))
-        for order in permutations(rules.split())
+        for order in permutations(wanted)
     )
 
 
 def offers(func: tirx.PrimFunc, device: Device) -> set[str]:
-    """Names of the rules that can write an unscheduled function; of dlight's where none can."""
+    """Names of the rules that can write an unscheduled function; of what takes the others."""
     graph = extract(func)
     found: dict[str, Any] = {}
     for finder in RULES if graph else ():
@@ -100,7 +101,11 @@ def offers(func: tirx.PrimFunc, device: Device) -> set[str]:
         for choice in choices:
             if found.get(choice.rule.name) is None:
                 found[choice.rule.name] = attempt(choice)
-    return {name for name, written in found.items() if written is not None} or {"dlight"}
+    able = {name for name, written in found.items() if written is not None}
+    if able:
+        return able
+    _, (report,) = schedule_module(tvm.IRModule({"only": func}), device)
+    return {report.rule}
 
 
 def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:

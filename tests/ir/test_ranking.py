@@ -54,9 +54,7 @@ def taken(monkeypatch: pytest.MonkeyPatch, given: Task, topk: int, *finders: Fin
     return [done.tile for done in candidates(given, topk)]
 
 
-def test_the_choices_of_all_rules_are_by_time(
-    monkeypatch: pytest.MonkeyPatch, given: Task
-) -> None:
+def test_the_choices_of_all_rules_are_by_time(monkeypatch: pytest.MonkeyPatch, given: Task) -> None:
     rules = (Finder(WGMMA, naming(WGMMA, 1.0, 1.1, 1.2)), Finder(MMA, naming(MMA, 0.99, 1.15)))
     found = taken(monkeypatch, given, 9, *rules)
     assert found == ["mma 0", "wgmma 0", "wgmma 1", "mma 1", "wgmma 2"]
