@@ -6,10 +6,12 @@ import itertools
 
 import pytest
 import tvm_ffi
+from kernel_bodies import case
 from kernel_cases import CASES
-from kernels import Case, can_take, prim_functions
+from kernels import Case, can_take, prim_functions, rules_of
 from rowwise_cases import ROWWISE
 from tvm import tirx
+from tvm.relax import op
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
@@ -53,6 +55,15 @@ def thread_extents(func: tirx.PrimFunc) -> dict[str, set[int]]:
 @pytest.mark.parametrize("entry", [*CASES, *ROWWISE], ids=lambda entry: entry.name)
 def test_the_expected_rule_can_take_it(entry: Case) -> None:
     assert can_take(entry.rules, entry, H200)
+
+
+@pytest.mark.parametrize("shape", [(1, 4096, 64), (4, 16384, 2), (2, 96, 13, 11)])
+def test_elements_made_of_sums_are_not_left_to_the_threads_of_the_sums(
+    shape: tuple[int, ...],
+) -> None:
+    """Other rules' threads that have a sum, or add its parts, make its elements one by one."""
+    entry = case("", "rows", lambda x: op.subtract(x, op.mean(x, [1], keepdims=True)), shape)
+    assert rules_of(entry, H200) == "rows"
 
 
 FAMILIES = {
