@@ -38,7 +38,7 @@ from written_by_hand import running_maximum
 from bench.coded_tiles.measure import with_decoded
 from tvm_tile.device import Device, find_device, with_tf32
 from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
-from tvm_tile.passes import FirstChoices, Plan, PlanFunction, schedule_module
+from tvm_tile.passes import FirstChoices, PlanFunction, schedule_module
 from tvm_tile.report.screen.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
 from tvm_tile.schedule.attention import schedule_attention
@@ -46,12 +46,10 @@ from tvm_tile.schedule.decode import schedule_decode
 from tvm_tile.schedule.halo import schedule_halo
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 from tvm_tile.stages.coscheduling import PERSISTENT
-from tvm_tile.tile.rules import CONTRACTION, MATVEC, MMA, WGMMA, rule_named
+from tvm_tile.tile.rules import rule_named
 
 H200 = find_device("nvidia/h200")
 SMALL = replace(H200, multi_processor_count=4)
-# Rules that contend: which of them is preferred is not what their texts are about.
-_CONTESTED = (MATVEC, WGMMA, MMA, CONTRACTION)
 RECORD = 32  # words, where kernels have few arguments
 
 
@@ -97,14 +95,16 @@ def scheduled_kernel(
         joined: what functions are joined for, wherever it takes them; ``None``: where it pays.
     """
     functions = prim_functions(case, device, only(joined, device) if joined else None)
+    return _scheduled(tvm.IRModule(functions), device, rule)
+
+
+def _scheduled(mod: tvm.IRModule, device: Device, rule: str) -> Shown:
+    """The schedule of a module's function by a rule, whether or not others are faster."""
     first, asked = FirstChoices(device), rule_named(rule)
-    if asked in _CONTESTED:
-        for func in functions.values():
+    if asked is not None:
+        for func in mod.functions.values():
             first(func, (asked,))  # whose answer stands
-    return _scheduled(tvm.IRModule(functions), device, rule, PlanFunction(device, first=first))
-
-
-def _scheduled(mod: tvm.IRModule, device: Device, rule: str, plan: Plan | None = None) -> Shown:
+    plan = PlanFunction(device, first=first)
     scheduled, (report,) = schedule_module(mod, device, plan=plan)
     assert report.rule == rule, report
     heading = f"{report.rule}: {report.tile}; grid {report.grid}, block {report.block}"

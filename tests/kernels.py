@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,12 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions, load_program
-from tvm_tile.schedule import FindChoices, Task
+from tvm_tile.schedule import RULES, FindChoices, Task
+from tvm_tile.schedule.ranking import attempt
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.verify.reference import References
 
+_ASKED = 8  # choices of each rule
 _GUARD = 256  # elements behind each tensor that must stay as they are
 
 
@@ -73,6 +77,35 @@ def rules_of(case: Case, device: Device) -> str:
     """The rules that take the functions of a case, sorted, separated by spaces."""
     _, reports = schedule_module(tvm.IRModule(prim_functions(case, device)), device)
     return " ".join(sorted(report.rule for report in reports))
+
+
+def can_take(rules: str, case: Case, device: Device) -> bool:
+    """Whether rules, separated by spaces, can write the functions of a case, each one of them.
+
+    Which rule is the fastest for a function depends on the numbers of the device's record.
+    """
+    offered = [offers(func, device) for func in prim_functions(case, device).values()]
+    wanted = rules.split()
+    return len(wanted) == len(offered) and any(
+        all(rule in own for rule, own in zip(order, offered, strict=True))
+        for order in permutations(wanted)
+    )
+
+
+def offers(func: tirx.PrimFunc, device: Device) -> set[str]:
+    """Names of the rules that can write an unscheduled function; of what takes the others."""
+    graph = extract(func)
+    found: dict[str, Any] = {}
+    for finder in RULES if graph else ():
+        choices = attempt(partial(finder.find, Task(func, graph, device), _ASKED)) or ()
+        for choice in choices:
+            if found.get(choice.rule.name) is None:
+                found[choice.rule.name] = attempt(choice)
+    able = {name for name, written in found.items() if written is not None}
+    if able:
+        return able
+    _, (report,) = schedule_module(tvm.IRModule({"only": func}), device)
+    return {report.rule}
 
 
 def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:

@@ -76,7 +76,8 @@ class Cell(nn.Module):
 
 
 class Mixed(nn.Module):
-    """An image of (1, 16, 4, 4) through a convolution and attention, then a recurrent network."""
+    """An image of (1, 16, 4, 4) through a convolution and attention, then, four times, a recurrent
+    network, whose steps are so many that they share a kernel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class Mixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         words = self.layer(F.silu(self.convolution(x)).flatten(2).transpose(1, 2))
         states = [(x.new_zeros(1, 128), x.new_zeros(1, 128))] * len(self.cells)
-        for word in words.unbind(1)[:3]:
+        for word in words.unbind(1) * 4:
             h = word
             for number, cell in enumerate(self.cells):
                 states[number] = cell(h, *states[number])

@@ -38,6 +38,7 @@ OF_ALL_RULES = (
     "product 8x4096x4096 float16",
     "convolution 32 112 16 1/1 float32",
     "softmax (64, 64) float32",
+    "sum of columns (1024, 256) float16",
     "permuted (1024, 1024) (1, 0) float16",
     "attention 12x128x128x64 float16",
     "attention 12x128x128x64 float32",

@@ -229,8 +229,9 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.parametrize("device", [with_blocks_only(H200), find_device("emulated")])
 def test_devices_without_the_rule(device: Any) -> None:
+    """What other rules join is not of gates."""
     mod = relax_module(pair, ((1, 64),))
-    assert joined(fuse(mod, device).mod) == 0
+    assert not any("gates" in name for name in calls(fuse(mod, device).mod))
 
 
 def test_without_welding() -> None:

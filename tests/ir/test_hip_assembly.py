@@ -19,7 +19,8 @@ from tvm_tile.build.code_object import resources_of
 from tvm_tile.build.hip import assembly_of
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import find_device
-from tvm_tile.passes import schedule_module
+from tvm_tile.passes import FirstChoices, PlanFunction, schedule_module
+from tvm_tile.tile.rules import rule_named
 
 pytestmark = pytest.mark.bank(4)
 
@@ -48,11 +49,15 @@ BARE = "__builtin_amdgcn_s_barrier();"
 
 
 @functools.cache
-def built(name: str, chip: str) -> tuple[tuple[str, int, Kernel], ...]:
-    """Rule, threads and kernel of all that a case becomes."""
+def built(rule: str, chip: str) -> tuple[tuple[str, int, Kernel], ...]:
+    """Rule, threads and kernel of all that a rule's case becomes, if by that rule."""
     device = find_device(chip)
-    functions = prim_functions(KNOWN[name], device)
-    scheduled, reports = schedule_module(IRModule(functions), device)
+    functions = prim_functions(KNOWN[BY_RULE[rule]], device)
+    first = FirstChoices(device)
+    for function in functions.values():
+        first(function, (rule_named(rule),))  # whose answer stands
+    plan = PlanFunction(device, first=first)
+    scheduled, reports = schedule_module(IRModule(functions), device, plan=plan)
     functions = {var.name_hint: function for var, function in scheduled.functions.items()}
     programs = Builder(device).build_functions(functions)
     found = []
@@ -69,7 +74,7 @@ def arch_of(chip: str) -> str:
 
 @pytest.mark.parametrize(("rule", "chip"), PAIRS)
 def test_a_kernel_is_for_its_threads_and_waves(rule: str, chip: str) -> None:
-    kernels = built(BY_RULE[rule], chip)
+    kernels = built(rule, chip)
     for taken, threads, kernel in kernels:
         assert taken == rule
         resources = resources_of(kernel.binary)
@@ -79,14 +84,14 @@ def test_a_kernel_is_for_its_threads_and_waves(rule: str, chip: str) -> None:
 
 @pytest.mark.parametrize(("rule", "chip"), PAIRS)
 def test_barriers_wait_for_what_was_stored(rule: str, chip: str) -> None:
-    for _, _, kernel in built(BY_RULE[rule], chip):
+    for _, _, kernel in built(rule, chip):
         assert unfinished_stores(assembly_of(kernel.source, arch_of(chip))) == []
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_barriers_alone_wait_for_nothing(chip: str) -> None:
     """TVM's own ROCm code has them: the check finds it out."""
-    ((_, _, kernel),) = built(BY_RULE["rows"], chip)
+    ((_, _, kernel),) = built("rows", chip)
     source = kernel.source.replace("__syncthreads();", BARE)
     assert unfinished_stores(assembly_of(source, arch_of(chip)))
 
@@ -114,7 +119,7 @@ def test_large_blocks(chip: str, threads: int) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("rule", ["elementwise", "rows"])
 def test_memory_is_read_16_bytes_at_a_time(rule: str, chip: str) -> None:
-    for _, _, kernel in built(BY_RULE[rule], chip):
+    for _, _, kernel in built(rule, chip):
         loads = [
             line.split()[0]
             for line in instructions(assembly_of(kernel.source, arch_of(chip)))

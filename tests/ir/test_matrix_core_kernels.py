@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emulated import all_built, arguments, emulated_error
 from hip_assembly import metadata
-from kernels import Case, prim_functions, rules_of
+from kernels import Case, prim_functions
 from matrix_core_cases import MATRIX_CORE_CASES, PRODUCTS, device_for, product_of
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
@@ -78,7 +78,7 @@ def error(
 @pytest.mark.parametrize("entry", PRODUCTS[::3], **BY_ID)
 def test_the_rule_takes(entry: Case, device: Device) -> None:
     is_known = entry.inputs[0].dtype in matrix_core_dtypes(device)
-    assert (rules_of(entry, device) == "matrix_cores") == is_known
+    assert bool(choices(entry, device)) == is_known
 
 
 def test_other_devices_and_dtypes() -> None:

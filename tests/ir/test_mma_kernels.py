@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emulated import arguments, built, emulated_error
-from kernels import Case, prim_functions, rules_of
+from kernels import Case, offers, prim_functions, rules_of
 from mma_cases import MMA_CASES, ONLY_MMA
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
@@ -25,13 +25,6 @@ A100, RTX3090, RTX4090, H200 = DEVICES = [
     find_device(f"nvidia/{name}") for name in ("a100", "rtx3090", "rtx4090", "h200")
 ]
 BY_NAME = {entry.name: entry for entry in MMA_CASES}
-# Few rows, or columns: the rule for matrix-vector products comes first.
-# Cases that another rule is predicted to be faster for, on some devices.
-ELSEWHERE = {
-    "NT_1x1000x512": "matvec",
-    "NT_257x1x128": "matvec",
-    "conv_7x7_of_3": "contraction",  # three channels of sixteen that an instruction multiplies
-}
 EMULATED = (
     "NT_72x136x200_float16",
     "TN_72x136x200_float16",
@@ -76,17 +69,16 @@ def choices_of(func: Any, device: Device) -> list[Any]:
 @pytest.mark.parametrize("name", sorted(BY_NAME)[::5])
 def test_the_rule_takes(name: str, device: Device) -> None:
     assert choices(BY_NAME[name], device)
-    assert rules_of(BY_NAME[name], device) in ("mma", ELSEWHERE.get(name))
 
 
 @pytest.mark.parametrize("entry", ONLY_MMA, ids=lambda entry: entry.name)
 def test_the_rule_takes_what_bulk_copies_do_not(entry: Case) -> None:
     assert choices(entry, H200)
-    assert rules_of(entry, H200) in ("mma", ELSEWHERE.get(entry.name))
+    assert "wgmma" not in offers(*prim_functions(entry, H200).values(), H200)
 
 
-def test_what_bulk_copies_take_is_not_its() -> None:
-    assert rules_of(BY_NAME["conv_3x3"], H200) == "wgmma"
+def test_large_products_that_bulk_copies_take_are_not_its() -> None:
+    assert rules_of(product_case("NT", 4096, 4096, 4096), H200) == "wgmma"
 
 
 @pytest.mark.parametrize("device", [with_blocks_only(A100), find_device("emulated")])

@@ -19,7 +19,7 @@ from tvm.s_tir import SBlockRealize
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Task, candidates
+from tvm_tile.schedule import Task, candidates_at
 from tvm_tile.schedule.s_tir.padding import clamp_padding
 from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.tile.construct import construct_contraction
@@ -98,11 +98,13 @@ def _parts(realize: SBlockRealize) -> list[Any]:
 
 
 def scheduled(entry: Case, device: Device) -> list[tirx.PrimFunc]:
+    """The first choice of each rule for each function of a case."""
     done = []
     for func in prim_functions(entry, device).values():
         graph = extract(func)
         assert graph is not None
-        done += [found.func for found in candidates(Task(func, graph, device), 1)]
+        found = candidates_at(Task(func, graph, device), (0,))
+        done += [own.func for choices in found.values() for own in choices.values()]
     return done
 
 

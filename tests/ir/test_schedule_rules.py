@@ -6,10 +6,12 @@ import itertools
 
 import pytest
 import tvm_ffi
+from kernel_bodies import case
 from kernel_cases import CASES
-from kernels import Case, prim_functions, rules_of
+from kernels import Case, can_take, prim_functions, rules_of
 from rowwise_cases import ROWWISE
 from tvm import tirx
+from tvm.relax import op
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
@@ -21,6 +23,7 @@ from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.reduction import schedule_reduction
 from tvm_tile.schedule.s_tir.rows import schedule_rows
 from tvm_tile.schedule.s_tir.window import schedule_window
+from tvm_tile.tile.rules import CONTRACTION, MATVEC
 
 H200 = find_device("nvidia/h200")
 THREAD_LIMIT = 1024
@@ -50,8 +53,17 @@ def thread_extents(func: tirx.PrimFunc) -> dict[str, set[int]]:
 
 
 @pytest.mark.parametrize("entry", [*CASES, *ROWWISE], ids=lambda entry: entry.name)
-def test_the_expected_rule_takes_it(entry: Case) -> None:
-    assert rules_of(entry, H200) == entry.rules
+def test_the_expected_rule_can_take_it(entry: Case) -> None:
+    assert can_take(entry.rules, entry, H200)
+
+
+@pytest.mark.parametrize("shape", [(1, 4096, 64), (4, 16384, 2), (2, 96, 13, 11)])
+def test_elements_made_of_sums_are_not_left_to_the_threads_of_the_sums(
+    shape: tuple[int, ...],
+) -> None:
+    """Other rules' threads that have a sum, or add its parts, make its elements one by one."""
+    entry = case("", "rows", lambda x: op.subtract(x, op.mean(x, [1], keepdims=True)), shape)
+    assert rules_of(entry, H200) == "rows"
 
 
 FAMILIES = {
@@ -114,7 +126,7 @@ def test_scheduling_is_repeatable_and_leaves_the_function_alone(name: str) -> No
 
 
 def test_candidates_are_ranked_by_predicted_time_but_for_near_ties() -> None:
-    (found,) = candidates_at(task("conv3x3"), (0, 2, 4, 1_000_000)).values()
+    found = candidates_at(task("conv3x3"), (0, 2, 4, 1_000_000))[CONTRACTION]
     assert next(iter(found)) == 0
     assert 1_000_000 not in found
     seconds = [found[rank].seconds for rank in sorted(found)]
@@ -133,7 +145,7 @@ def test_producers_of_a_product_stay_to_be_merged_into_its_copy() -> None:
 
 def test_the_sum_stays_in_registers_and_the_operands_in_shared_memory() -> None:
     given = task("mm_bias_gelu")
-    (found,) = candidates(given, 1)
+    (found,) = candidates(given, 1, (CONTRACTION,))
     assert found is not None
     buffers: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(found.func.body, (tirx.BufferStore, buffers.append), order="pre")
@@ -148,7 +160,7 @@ def test_the_sum_stays_in_registers_and_the_operands_in_shared_memory() -> None:
 
 @pytest.mark.parametrize("name", ["matvec_rows_bias_relu", "matvec_columns_bias_gelu"])
 def test_the_long_operand_goes_straight_to_registers_in_vectors(name: str) -> None:
-    (found,) = candidates(task(name), 1)
+    (found,) = candidates(task(name), 1, (MATVEC,))
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(found.func.body, (tirx.BufferStore, stores.append), order="pre")
     scopes = {str(store.buffer.name): store.buffer.scope() for store in stores}

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from kernel_bodies import case
 from kernel_cases import CASES
-from kernels import prim_functions
+from kernels import offers, prim_functions
 from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
@@ -47,13 +47,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_every_function_gets_threads_and_a_report() -> None:
-    result, reports = schedule_module(module(b="mm_primes", a="add_row", c="softmax"), H200)
-    assert [(r.name, r.rule) for r in reports] == [
-        ("a", "elementwise"),
-        ("b", "contraction"),
-        ("c", "rows"),
-    ]
+    mod = module(b="mm_NN", a="add_row", c="softmax")
+    result, reports = schedule_module(mod, H200)
+    assert [r.name for r in reports] == ["a", "b", "c"]
     for report in reports:
+        assert report.rule in offers(mod[report.name], H200)
         assert "threadIdx.x" in result[report.name].script()
         assert result[report.name].attrs[SCHEDULED]
         assert (report.fallback, report.grid > 0, report.block > 0) == ("", True, True)
@@ -136,7 +134,8 @@ def test_a_refused_function_goes_to_dlight_for_the_given_reason(calls: list[Any]
     mod = module(a="mm_NN", b="mm_primes")
     _, (first, second) = schedule_module(mod, H200, refused={"a": "it did not build"})
     assert (first.rule, first.fallback) == ("dlight", "it did not build")
-    assert (second.rule, second.fallback) == ("contraction", "")
+    assert second.rule in offers(mod["b"], H200)
+    assert second.fallback == ""
     assert len(calls) == 1
 
 

@@ -13,10 +13,11 @@ from tvm import te, tirx
 from tvm.s_tir import Schedule
 
 from tvm_tile.device import find_device
-from tvm_tile.graph.extract import extract_operator
-from tvm_tile.schedule import schedule
+from tvm_tile.graph.extract import extract, extract_operator
+from tvm_tile.schedule import Task, candidates
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.tensor_cores.epilogue import fused_epilogue
+from tvm_tile.tile.rules import MMA, WGMMA
 
 H200 = find_device("nvidia/h200")
 ROWS, COLUMNS, DEPTH = 48, 24, 16
@@ -134,9 +135,9 @@ class TestKeepsNeighbours:
         ids=["plain", "heads", "flat", "turned", "columns", "strides", "some", "twice"],
     )
     def test_rules(self, view: View, keeps: bool) -> None:
-        found = schedule(stored(view, "float16"), H200)
-        rules = {choice.rule.name for choice in found}
-        assert bool(rules & {"wgmma", "mma"}) == keeps
+        func = stored(view, "float16")
+        task = Task(func, extract(func), H200)
+        assert bool(candidates(task, 1, (WGMMA, MMA))) == keeps
 
     @pytest.mark.parametrize(("view", "keeps"), [(by_parts(8), True), (by_strides(4), False)])
     def test_epilogues(self, view: View, keeps: bool) -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from tvm import tirx
@@ -197,9 +199,14 @@ def candidates(
 def _written(task: Task, topk: int, asked: Sequence[Sequence[Choice]]) -> tuple[Scheduled, ...]:
     """Write the best choices of several rules, at most ``topk``, as far as TVM can write them."""
     firsts = [choices[0] for choices in asked]
-    every = sorted((own for choices in asked for own in choices), key=lambda own: own.seconds)
+    # A rule's own order stays: of near ties it may prefer one that is not the fastest.
+    keyed = (
+        pair
+        for choices in asked
+        for pair in zip(accumulate((own.seconds for own in choices), max), choices, strict=True)
+    )
     found: list[Scheduled] = []
-    for choice in every:
+    for _, choice in sorted(keyed, key=itemgetter(0)):
         done = attempt(choice)
         if done is not None:
             found.append(replace(done, runner_up=_runner_up(done, firsts)))

@@ -253,7 +253,26 @@ def work_of(
         ),
         read=read,
         written=tile.parts * written,
-        then=(adding_work(tile.parts, size, device),) if tile.parts > 1 else (),
+        then=(_adding(tile, operator, device, after),) if tile.parts > 1 else (),
+    )
+
+
+def _adding(tile: ReduceTile, operator: Operator, device: Device, after: Operator | None) -> Work:
+    """What the kernel does that adds parts of sums, and makes elements of each, if of any several.
+
+    A thread that has added a sum makes all of its elements.
+    """
+    added = adding_work(tile.parts, operator.write.tensor.size, device)
+    if after is None or after.points <= operator.outputs:
+        return added
+    threads = min(int(added.warps) * device.warp_size, tile.outputs)
+    made = _made(after, operator, ReduceTile("window", tile.outputs, threads, 1, 1), device)
+    read = sum(other.tensor.size for other in _others(after, operator))
+    return replace(
+        added,
+        parts=(*added.parts, made),
+        read=added.read + read,
+        written=after.write.tensor.size,
     )
 
 
