@@ -15,6 +15,7 @@ output becomes one kernel.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,13 +28,20 @@ from tvm.s_tir import Schedule
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operator, nodes_in
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written, choices_of_outputs
+from tvm_tile.schedule.rule import (
+    Choice,
+    Scheduled,
+    Task,
+    as_written,
+    choices_of,
+    choices_of_outputs,
+    works_of,
+)
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.steps import bind_loop, blocks_named, flat_loop
 from tvm_tile.tile.moves.plain import PlainTile, construct_plain, opaque_work, together
 from tvm_tile.tile.rules import ELEMENTWISE
-from tvm_tile.tile.tile import priced
-from tvm_tile.tile.time import Work
+from tvm_tile.tile.tile import priced, ranked
 
 
 def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
@@ -45,12 +53,9 @@ def schedule_elementwise(task: Task, count: int) -> Sequence[Choice]:
         return ()
     choices = [_tiles(sch, name, task, count) for name in form.outputs]
     if _are_alike(sch, form.outputs):
-        saved = (len(choices) - 1) * task.device.launch_latency
-        write = partial(_together, sch, form.outputs, saved)
-        return tuple(
-            replace(choice, seconds=choice.seconds - saved, works=_work_together(choice.works))
-            for choice in choices_of_outputs(ELEMENTWISE, choices, count, write)
-        )
+        several = itertools.islice(zip(*choices, strict=False), count)
+        tiles = ranked(map(_as_one, several), task.device, task.scene)
+        return choices_of(ELEMENTWISE, tiles, partial(_together, sch, form.outputs))
     return choices_of_outputs(ELEMENTWISE, choices, count, partial(_written, sch, form.outputs))
 
 
@@ -68,21 +73,20 @@ def _points(block: Any) -> int:
     return math.prod(int(v.dom.extent) for v in block.iter_vars)
 
 
-def _work_together(works: tuple[Work, ...]) -> tuple[Work, ...]:
-    """What one kernel does of all outputs, given what each does; nothing where one is unknown."""
-    return (together(max(works, key=lambda work: work.blocks), works),) if works else ()
-
-
-def _together(
-    sch: Schedule, outputs: Sequence[str], saved: float, tiles: tuple[PlainTile, ...]
-) -> Scheduled:
-    """One kernel of all outputs, with the tile of the one that takes longest."""
-    sch = sch.copy()
-    flat = sch.merge(*(flat_loop(sch, sch.get_sblock(name)) for name in outputs))
+def _as_one(tiles: tuple[PlainTile, ...]) -> PlainTile:
+    """The tile of one kernel of all outputs: that of the one that takes longest, given each's."""
     longest = max(tiles, key=lambda tile: tile.seconds)
     main = longest.with_vector(min(tile.vector for tile in tiles))
-    bind_loop(sch, flat, main.block_size, main.vector)
-    return _scheduled(sch, main, sum(tile.seconds for tile in tiles) - saved)
+    works = works_of(tiles)
+    return replace(main, work=together(max(works, key=lambda work: work.blocks), works))
+
+
+def _together(sch: Schedule, outputs: Sequence[str], tile: PlainTile) -> tirx.PrimFunc:
+    """One kernel of all outputs."""
+    sch = sch.copy()
+    flat = sch.merge(*(flat_loop(sch, sch.get_sblock(name)) for name in outputs))
+    bind_loop(sch, flat, tile.block_size, tile.vector)
+    return sch.mod["main"]
 
 
 def _tiles(sch: Schedule, name: str, task: Task, count: int) -> tuple[PlainTile, ...]:
@@ -107,11 +111,7 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
     for name, tile in zip(outputs, tiles, strict=True):
         bind_loop(sch, flat_loop(sch, sch.get_sblock(name)), tile.block_size, tile.vector)
     main = max(tiles, key=lambda tile: tile.seconds)
-    return _scheduled(sch, main, sum(tile.seconds for tile in tiles))
-
-
-def _scheduled(sch: Schedule, main: PlainTile, seconds: float) -> Scheduled:
-    """The written functions as one schedule, described by the tile of the slowest output."""
+    seconds = sum(tile.seconds for tile in tiles)
     return as_written(sch.mod["main"], ELEMENTWISE, replace(main, seconds=seconds))
 
 
