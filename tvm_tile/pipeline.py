@@ -185,7 +185,8 @@ def _schedule_what_builds(
             fused.mod, device, refused=reasons, beyond_dlight=beyond, plan=plan
         )
         # Before anything is built, so that nothing is built twice.
-        scheduled = handed_on(scheduled, preparing_passes(device, early)(scheduled))
+        seconds = {kernel.name: kernel.seconds for kernel in kernels}
+        scheduled = handed_on(scheduled, preparing_passes(device, early, seconds)(scheduled))
         failures: dict[str, TileError] = {**builder.find_failures(scheduled)}
         if options.verify and not failures:
             parts = fused.mod, scheduled, kernels

@@ -17,6 +17,7 @@ from tvm_tile.report.screen.gantt import gantt
 from tvm_tile.report.shown import Report
 from tvm_tile.stages import coscheduling
 from tvm_tile.stages.forced import Forced
+from tvm_tile.tile.time import least_seconds
 
 H200 = tvm_tile.find_device("nvidia/h200")
 BRANCHES = 6
@@ -70,7 +71,7 @@ def test_the_report_has_the_plan_and_a_saved_model_keeps_it(tmp_path: Path) -> N
     # each touches an input or an output.
     assert H200.dependent_launches is not None
     early = (len(plan.operators) - 1) * H200.dependent_launches.overlap_seconds
-    saved = plan.apart_seconds + early - plan.plan.seconds - H200.times.warm.least_seconds
+    saved = plan.apart_seconds + early - plan.plan.seconds - least_seconds(H200)
     assert apart.predicted_seconds - report.predicted_seconds == pytest.approx(saved)
     assert f"  {plan.name}: {len(plan.operators)} operators" in together.explain("all")
     assert gantt(plan.operators, plan.plan, H200).count("<title>") >= len(plan.operators)

@@ -161,12 +161,12 @@ def test_half_precision_keeps_products_that_its_units_multiply() -> None:
     class Halves(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = Weight(64, 128)
+            self.weight = Weight(512, 1024)
 
         def forward(self, x: Tensor) -> Tensor:
             return functional.linear(coded(x, 0.02, 0, SIGNED).half(), self.weight().half())
 
-    x = torch.randn(64, 128)
+    x = torch.randn(512, 1024)
     for device in ("nvidia/h100", "nvidia/a100"):
         compiled = tvm_tile.compile(Halves(), device, example_inputs=(x,), options=OPTIONS)
         assert {kernel.rule for kernel in compiled.report.kernels} & {"wgmma", "mma"}

@@ -106,7 +106,10 @@ def _dependent_launches(
     found = {r.variant: r.value for r in readings if r.quantity == "dependent_launches"}
     if not found:
         return base.dependent_launches
-    return DependentLaunchTimes(origin, _rounded(found["overlap"]), _rounded(found["wait"]))
+    before = base.dependent_launches
+    slowed = before.slowed_share if before else 0.0
+    overlap, wait = _rounded(found["overlap"]), _rounded(found["wait"])
+    return DependentLaunchTimes(origin, overlap, wait, slowed)
 
 
 def _target(base: Device, facts: GpuFacts) -> tuple[tuple[str, str | int], ...]:

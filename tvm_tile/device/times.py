@@ -101,11 +101,13 @@ class DependentLaunchTimes:
         origin: provenance of the numbers, in words.
         overlap_seconds: time by which a kernel that starts early ends earlier.
         wait_seconds: time of waiting in a kernel that cannot start earlier.
+        slowed_share: share of a kernel's time that it takes longer if it starts early.
     """
 
     origin: str
     overlap_seconds: float
     wait_seconds: float
+    slowed_share: float
 
 
 @dataclass(frozen=True, slots=True)

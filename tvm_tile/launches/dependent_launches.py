@@ -1,7 +1,9 @@
 """Which kernels of a CUDA graph start while the one before them ends.
 
 A model of time decides, function by function. A step of a chain, one kernel right behind another,
-gets shorter by what starting a kernel takes; each launch pays for the instruction that waits.
+gets shorter by what starting a kernel takes; each launch pays for the instruction that waits, and
+by a share of its time for reading operands as what may change meanwhile
+(:mod:`tvm_tile.build.dependent_launches`). So it is short kernels that start early.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from tvm_tile.device.device import Device
 
 
 def early_step_seconds(
-    calls: int, steps: int, device: Device, *, forced: bool = False
+    calls: int, steps: int, device: Device, seconds: float = 0.0, *, forced: bool = False
 ) -> float | None:
     """Time by which each step ends earlier if a function's kernels start early, and they are to.
 
@@ -18,6 +20,7 @@ def early_step_seconds(
         calls: number of calls of the function in a run of a model, all of them in graphs.
         steps: number of these that are right behind another kernel.
         device: the device that it is made for.
+        seconds: predicted time of one call.
         forced: whether kernels start early wherever the device has that, even at a loss.
 
     Returns:
@@ -26,5 +29,6 @@ def early_step_seconds(
     times = device.dependent_launches
     if times is None:
         return None
-    saved = steps * times.overlap_seconds - calls * times.wait_seconds
-    return times.overlap_seconds - times.wait_seconds if saved > 0 or forced else None
+    lost = times.wait_seconds + times.slowed_share * seconds
+    saved = steps * times.overlap_seconds - calls * lost
+    return times.overlap_seconds - lost if saved > 0 or forced else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import tvm
@@ -221,15 +221,18 @@ def _fusion() -> list[tvm.transform.Pass]:
     ]
 
 
-def preparing_passes(device: Device, early: bool | Literal["auto"]) -> tvm.transform.Pass:
+def preparing_passes(
+    device: Device, early: bool | Literal["auto"], seconds: Mapping[str, float]
+) -> tvm.transform.Pass:
     """The passes ahead of building, so that no scheduled function is built twice.
 
     Args:
         device: the device that they are made for.
         early: kernels of graphs that start while the one before them ends: none, all that can, or
             those that the model says it pays for.
+        seconds: name of a function -> predicted time of a call.
     """
-    marks = [] if early is False else [MarkDependentLaunches(device, early is True)]
+    marks = [] if early is False else [MarkDependentLaunches(device, early is True, seconds)]
     return tvm.transform.Sequential([LiftWorkspaces(), *marks])
 
 

@@ -109,7 +109,7 @@ class Candidates:
             return np.ones(len(self.groups), np.int64)
         widest = math.gcd(last.extent, VECTOR_BYTES // operator.write.tensor.element_size)
         column = np.flatnonzero(self.is_spatial)[-1]
-        return np.asarray(np.gcd(runs_of(operator, last.name, self.thread[:, column]), widest))
+        return np.asarray(np.gcd(_runs(operator, last.name, self.thread[:, column]), widest))
 
     @property
     def staged_words(self) -> Ints:
@@ -262,7 +262,7 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
     rest = np.arange(device.warp_size)[None, :]
     address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
     for axis, column in reversed(list(zip(axes, columns, strict=True))):
-        run = runs_of(operator, axis.name, tiles.thread[:, column])[:, None]
+        run = _runs(operator, axis.name, tiles.thread[:, column])[:, None]
         threads = tiles.block[:, column, None] // tiles.thread[:, column, None]
         address += rest % threads * run * stride[axis.name]
         rest = rest // threads
@@ -272,7 +272,7 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
     return np.where(tiles.groups > 1, together, apart)
 
 
-def runs_of(operator: Operator, axis: str, thread: Ints) -> Ints:
+def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
     """Neighbouring outputs along an axis that a thread of each candidate has."""
     slides = axis in operator.sliding_axes
     lengths = {

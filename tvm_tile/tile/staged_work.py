@@ -28,7 +28,6 @@ from tvm_tile.tile.cost import (
     coalescing,
     converted,
     elements,
-    runs_of,
     store_sectors,
     vector_elements,
 )
@@ -173,32 +172,18 @@ def _padding_tests(read: Access, tiles: Candidates) -> int:
 def _meeting(device: Device, tiles: Candidates) -> Part:
     """Groups of threads leave their sums in shared memory, and all threads add them.
 
-    A thread leaves its own tile's sums one by one, so that lanes meet in banks.
+    A thread adds the groups' sums of one output after the other.
     """
     several = tiles.groups > 1
+    rounds = np.ceil(tiles.outputs / tiles.threads)
     sums = np.where(several, tiles.groups * tiles.outputs, 0) / device.warp_size
     return _part(
         operations=sums,
         moves=2 * sums,  # each is stored and loaded
-        wavefronts=sums * (_meeting_lanes(device, tiles) + device.warp_size / device.bank_count),
+        wavefronts=2 * sums * device.warp_size / device.bank_count,
         barriers=np.where(several, 1, 0),
-        exchanges=np.where(several, 1, 0),
+        exchanges=np.where(several, rounds * tiles.groups, 0),
     )
-
-
-def _meeting_lanes(device: Device, tiles: Candidates) -> Ints:
-    """Lanes of a warp that leave their sums in the same bank, at most, shape (candidates,)."""
-    axes, columns = tiles.operator.spatial_axes, np.flatnonzero(tiles.is_spatial)
-    rest = np.arange(device.warp_size)[None, :]
-    address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
-    stride = np.ones((len(tiles.groups), 1), np.int64)
-    for axis, column in reversed(list(zip(axes, columns, strict=True))):
-        own, whole = tiles.thread[:, column, None], tiles.block[:, column, None]
-        run = runs_of(tiles.operator, axis.name, own[:, 0])[:, None]
-        address += rest % (whole // own) * run * stride
-        rest, stride = rest // (whole // own), stride * whole
-    banks = address % device.bank_count
-    return np.asarray((banks[:, :, None] == banks[:, None, :]).sum(axis=2).max(axis=1))
 
 
 def _storing(device: Device, tiles: Candidates) -> Part:

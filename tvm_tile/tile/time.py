@@ -245,7 +245,9 @@ def work_seconds(work: Work, device: Device, scene: Scene) -> Floats:
     units, resident = device.multi_processor_count, np.maximum(1.0, work.resident)
     full, rest = np.divmod(np.asarray(work.blocks, np.float64), resident * units)
     cycles = full * model.block_cycles(resident)
-    cycles = cycles + np.where(rest > 0, model.block_cycles(np.ceil(rest / units)), 0.0)
+    # Where no block is left over, one stands in for it: the formula is for one and more.
+    last = model.block_cycles(np.maximum(1.0, np.ceil(rest / units)))
+    cycles = cycles + np.where(rest > 0, last, 0.0)
     chip, clock = model.chip, device.clock
     memory = work.read * (1 - model.cached) / device.read_bandwidth
     memory = memory + work.written / device.memory(MemoryLevel.GLOBAL).bandwidth

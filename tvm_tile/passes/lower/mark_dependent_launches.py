@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -34,10 +35,12 @@ class MarkDependentLaunches:
     Attributes:
         device: the device that it is compiled for.
         forced: whether all functions get it that can.
+        seconds: name of a function -> predicted time of a call; others count as the shortest.
     """
 
     device: Device
     forced: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
@@ -48,7 +51,8 @@ class MarkDependentLaunches:
                 continue
             name = str(var.name_hint)
             count, steps = calls.counts[name], calls.steps[name]
-            seconds = early_step_seconds(count, steps, self.device, forced=self.forced)
+            own = self.seconds.get(name, 0.0)
+            seconds = early_step_seconds(count, steps, self.device, own, forced=self.forced)
             if seconds is not None and count:
                 constants = (str(func.params[at].name) for at in sorted(calls.constants[name]))
                 result[var] = mark(func, seconds, constants)
