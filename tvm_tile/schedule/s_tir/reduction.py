@@ -25,6 +25,7 @@ Where there are too few outputs to fill the device, the last two split their sum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -67,8 +68,16 @@ def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
     if operator is None:
         return ()
     construct = construct_window if is_window(operator) else construct_reduction
-    tiles = construct(operator, task.device, task.scene)[:count]
+    spread = _results(sch, form) // operator.outputs
+    tiles = construct(operator, task.device, task.scene, max(1, spread))[:count]
     return choices_of(_RULES[tiles[0].form], tiles, partial(_write, sch, form, task.device))
+
+
+def _results(sch: Schedule, form: NormalForm) -> int:
+    """Elements that a function with one reduction stores: more than sums where it spreads these."""
+    last = sch.get(sch.get_sblock((*form.reductions, *form.outputs)[-1]))
+    stored = (var for var in last.iter_vars if var.iter_type == tirx.IterVar.DataPar)
+    return math.prod(int(var.dom.extent) for var in stored)
 
 
 def _write(

@@ -86,12 +86,12 @@ def _registers(tile: ReduceTile, device: Device) -> int:
 
 
 def construct_window(
-    operator: Operator, device: Device, scene: Scene = AMID
+    operator: Operator, device: Device, scene: Scene = AMID, spread: int = 1
 ) -> tuple[ReduceTile, ...]:
     """One thread a sum, or a few neighbouring sums where they share loads and threads abound.
 
     Tiles vary the sums of a thread and the threads of a block; the best one comes first.
-    ``scene`` is where the kernel runs.
+    ``scene`` is where the kernel runs; ``spread`` results are made of each sum.
     """
     outputs, depth = operator.outputs, operator.depth
     last = [axis for axis in operator.spatial_axes if axis.extent > 1][-1:]
@@ -111,7 +111,7 @@ def construct_window(
         if not last or last[0].extent % n == 0
     ]
     tiles = (best, *(tile for tile in others if tile != best))
-    return ranked((_told(tile, operator, device) for tile in tiles), device, scene)
+    return ranked((_told(tile, operator, device, spread) for tile in tiles), device, scene)
 
 
 def _laps(outputs: int, threads: int, device: Device) -> int:
@@ -124,12 +124,12 @@ def _laps(outputs: int, threads: int, device: Device) -> int:
 
 
 def construct_reduction(
-    operator: Operator, device: Device, scene: Scene = AMID
+    operator: Operator, device: Device, scene: Scene = AMID, spread: int = 1
 ) -> tuple[ReduceTile, ...]:
     """Threads across the reduction where its elements are neighbours, else across the outputs.
 
     Tiles have more or fewer threads an output; the best one comes first. ``scene`` is where the
-    kernel runs.
+    kernel runs; ``spread`` results are made of each sum.
     """
     outputs, depth = operator.outputs, operator.depth
     largest = max(operator.reads, key=lambda read: read.tensor.size)
@@ -146,7 +146,7 @@ def construct_reduction(
         tiles = [
             ReduceTile("column", outputs, across, 1, threads) for threads in _around(parts, 1, most)
         ]
-        return _in_parts(tiles, operator, device, scene)
+        return _in_parts(tiles, operator, device, scene, spread)
     # Several short rows share a warp: each thread has loads in flight, and few partial sums meet.
     vector = vector_of_sum(operator)
     loads = depth // vector
@@ -161,14 +161,14 @@ def construct_reduction(
         )
         for threads in _around(parts, _LEAST_LANES, device.max_threads_per_block)
     ]
-    return _in_parts(tiles, operator, device, scene)
+    return _in_parts(tiles, operator, device, scene, spread)
 
 
 def _in_parts(
-    tiles: Sequence[ReduceTile], operator: Operator, device: Device, scene: Scene
+    tiles: Sequence[ReduceTile], operator: Operator, device: Device, scene: Scene, spread: int
 ) -> tuple[ReduceTile, ...]:
     """The tiles, and each with its sums split over as many blocks as is best, best first."""
-    told, depth = [_told(tile, operator, device) for tile in tiles], operator.depth
+    told, depth = [_told(tile, operator, device, spread) for tile in tiles], operator.depth
     for tile in tiles:
         numbers = [
             n
@@ -176,23 +176,24 @@ def _in_parts(
             if depth % n == 0 and depth >= n * tile.threads_per_output * _LEAST_PART
         ]
         split = (replace(tile, parts=n, vector=math.gcd(tile.vector, depth // n)) for n in numbers)
-        found = ranked((_told(own, operator, device) for own in split), device, scene, 1)
-        told += found
+        every = (_told(own, operator, device, spread) for own in split)
+        told += ranked(every, device, scene, 1)
     return ranked(told, device, scene)
 
 
-def _told(tile: ReduceTile, operator: Operator, device: Device) -> ReduceTile:
+def _told(tile: ReduceTile, operator: Operator, device: Device, spread: int) -> ReduceTile:
     """A tile with its registers and what its kernels do."""
     tile = replace(tile, registers=_registers(tile, device))
-    return replace(tile, work=work_of(tile, operator, device))
+    return replace(tile, work=work_of(tile, operator, device, spread))
 
 
-def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
+def work_of(tile: ReduceTile, operator: Operator, device: Device, spread: int = 1) -> Work:
     """What a reduction does: its threads go along their sums, meet, and store.
 
     The loads of a window are all on their way at once, as are those of a few iterations of a loop
     along a row or a column. Where what a window reads may be padding, a branch is around each load,
-    and the next one waits for it.
+    and the next one waits for it. ``spread`` results that are made of a sum are made one after the
+    other, each of what is read for it alone.
     """
     warps = -(-tile.block_size // device.warp_size)
     lap = tile.vector * tile.threads_per_output
@@ -223,7 +224,11 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
     stored = asked_bytes(operator.write, block)
     end = Part(stores=stored, moves=warps * tile.laps * tile.outputs_per_thread)
     size = operator.write.tensor.size
-    return Work(
+    then: tuple[Work, ...] = ()
+    if tile.parts > 1:
+        adding = adding_work(tile.parts, size, device)
+        then = (_spread(adding, spread) if spread > 1 else adding,)
+    work = Work(
         blocks=tile.grid,
         resident=present_blocks(device, tile),
         warps=warps,
@@ -234,8 +239,17 @@ def work_of(tile: ReduceTile, operator: Operator, device: Device) -> Work:
         ),
         read=operator.traffic - size,
         written=tile.parts * size,
-        then=(adding_work(tile.parts, size, device),) if tile.parts > 1 else (),
+        then=then,
     )
+    return _spread(work, spread) if spread > 1 and not then else work
+
+
+def _spread(work: Work, spread: int) -> Work:
+    """A kernel's work that makes ``spread`` results of each sum in place of storing it."""
+    *parts, end = work.parts
+    again = Part(repeats=spread, stores=end.stores, fills=end.stores, moves=2 * work.warps, loads=1)
+    kept = replace(end, stores=0)
+    return replace(work, parts=(*parts, kept, again), written=spread * work.written)
 
 
 def _rows_of_a_block(outputs: int, threads: int, device: Device) -> int:
