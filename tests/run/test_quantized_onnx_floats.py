@@ -21,15 +21,15 @@ ROWS, COLUMNS, DEPTH = 64, 96, 128
 E4M3 = ml_dtypes.float8_e4m3fn
 
 
-def model(kind: int, zero: float = 0, **attributes: Any) -> onnx.ModelProto:
-    """Quantize x, decode it, and multiply it with a decoded weight."""
+def model(kind: int, zero: float = 0, times: int = 1, **attributes: Any) -> onnx.ModelProto:
+    """Quantize x, decode it, and multiply it with a decoded weight; extents are larger ``times``."""
     rng = np.random.default_rng(0)
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     constants = {
         "scale": np.array(0.02, dtype),
         "zero": np.array(zero, E4M3),
-        "w_codes": rng.standard_normal((DEPTH, COLUMNS)).astype(E4M3),
-        "w_scale": rng.random(COLUMNS).astype(dtype),
+        "w_codes": rng.standard_normal((times * DEPTH, times * COLUMNS)).astype(E4M3),
+        "w_scale": rng.random(times * COLUMNS).astype(dtype),
     }
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["codes"], **attributes),
@@ -40,8 +40,8 @@ def model(kind: int, zero: float = 0, **attributes: Any) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "floats",
-        [helper.make_tensor_value_info("x", kind, (ROWS, DEPTH))],
-        [helper.make_tensor_value_info("y", kind, (ROWS, COLUMNS))],
+        [helper.make_tensor_value_info("x", kind, (times * ROWS, times * DEPTH))],
+        [helper.make_tensor_value_info("y", kind, (times * ROWS, times * COLUMNS))],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
@@ -65,7 +65,7 @@ def test_others_builds_are_not_given_them() -> None:
 
 def test_those_of_half_precision_are_those_of_warpgroups() -> None:
     compiled = tvm_tile.compile(
-        model(TensorProto.FLOAT16), "nvidia/h100", options=Options(cache=False)
+        model(TensorProto.FLOAT16, times=8), "nvidia/h100", options=Options(cache=False)
     )
     assert "wgmma" in {kernel.rule for kernel in compiled.report.kernels}
 

@@ -212,9 +212,9 @@ def test_vectors_are_stored_where_memory_lets_them() -> None:
             return x + 1
 
         model = Kept(write).eval()
-        model.register_buffer("wide", torch.zeros(64, 128, 16))
+        model.register_buffer("wide", torch.zeros(512, 1024, 16))
         options = Forced(cache=False, coschedule=False)
-        example = (torch.zeros(64, 128, 8),)
+        example = (torch.zeros(512, 1024, 8),)
         made = tvm_tile.compile(model, "nvidia/h200", example_inputs=example, options=options)
         (kernel,) = (k for k in made.program.kernels if "write_slices" in k.name)
         sources[first] = kernel.source
