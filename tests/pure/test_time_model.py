@@ -1,8 +1,9 @@
 """The one model of time chooses well among measured tiles of all rules.
 
 ``bench/results`` has tiles that were measured on an H200, each with what its kernel does; to these
-the numbers of that GPU's record were fitted. The regret is what the choice of least predicted time was measured to take, over what the fastest tile
-did. Each bound is what the model reached when it was written down.
+the numbers of that GPU's record were fitted. The regret is what the choice of least predicted time
+was measured to take, over what the fastest tile did. Each bound is what the model reached when it
+was written down.
 """
 
 from __future__ import annotations
