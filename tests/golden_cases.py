@@ -98,9 +98,12 @@ def scheduled_kernel(
     return _scheduled(tvm.IRModule(functions), device, rule)
 
 
+_NAMED_BY = {"coded_warpgroup": "coded"}  # rules that another one names
+
+
 def _scheduled(mod: tvm.IRModule, device: Device, rule: str) -> Shown:
     """The schedule of a module's function by a rule, whether or not others are faster."""
-    first, asked = FirstChoices(device), rule_named(rule)
+    first, asked = FirstChoices(device), rule_named(_NAMED_BY.get(rule, rule))
     if asked is not None:
         for func in mod.functions.values():
             first(func, (asked,))  # whose answer stands
