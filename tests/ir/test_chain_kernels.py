@@ -294,7 +294,7 @@ COMPILED = ("one more in the sum", "of a key's rows")
 
 def test_a_softmax_by_hand_is_taken() -> None:
     body = softmax_by_hand(power(0.5), power(0.5), scaled(0.5))
-    assert rules_of(Case("", "", body, HALVES), H200) == "chain"
+    assert choices(Case("", "chain", body, HALVES))
 
 
 @pytest.mark.parametrize("name", APART)
