@@ -86,7 +86,8 @@ best, worst = tiles[0], tiles[-1]
 def facts(tile: WarpgroupTile) -> str:
     """What decides: rounds of blocks, how much of them is wanted, operations for each byte."""
     turns = -(-tile.tiles // tile.grid)
-    places = turns * device.multi_processor_count * tile.block_rows * tile.width
+    blocks = max(tile.grid, device.multi_processor_count)  # a multiprocessor may hold several
+    places = turns * blocks * tile.block_rows * tile.width
     wanted = ROWS * COLUMNS / places
     lines = math.prod(tile.rows) + math.prod(tile.columns)
     per_byte = 2 * tile.block_rows * tile.width / (lines * 2)

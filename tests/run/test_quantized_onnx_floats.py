@@ -22,7 +22,7 @@ E4M3 = ml_dtypes.float8_e4m3fn
 
 
 def model(kind: int, zero: float = 0, times: int = 1, **attributes: Any) -> onnx.ModelProto:
-    """Quantize x, decode it, and multiply it with a decoded weight; extents are larger ``times``."""
+    """Quantize x, decode it, and multiply it with a decoded weight, each ``times`` as large."""
     rng = np.random.default_rng(0)
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     constants = {
