@@ -16,7 +16,7 @@ from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.cost import (
     Candidates,
-    Resources,
+    BlockResources,
     SharedReads,
     coalescing,
     compiled_registers,
@@ -42,7 +42,7 @@ def candidate(op: Operator, *, block: tuple[int, ...] = BLOCK, thread: tuple[int
     return Candidates(op, *columns)
 
 
-def resources(op: Operator, **tile: Any) -> Resources:
+def resources(op: Operator, **tile: Any) -> BlockResources:
     return contraction_resources(H200, candidate(op, **tile))
 
 

@@ -1,8 +1,8 @@
 """The devices tvm_tile knows, by name. No TVM is imported here.
 
 A record (``device.py``) has sizes, rates and limits of a GPU; ``cuda.py`` and ``rocm.py`` list
-them, and ``records/`` has those that ``tvm-tile calibrate`` wrote. The parameters of kernels' time
-models are part of it (``times.py``), as shares of its rates and cycles of its clock: a record
+them, and ``records/`` has those that ``tvm-tile calibrate`` wrote. The parameters of the model
+of time are part of it (``chip_times.py``), as shares of its rates and cycles of its clock: a record
 without measurements takes those of its family's measured one. Where nobody has measured what
 kernels gain by starting early, or what persistent kernels take, the record says ``None`` or
 ``False``, and the feature is off. What only users may allow, such as products in TF32, is a view of

@@ -22,7 +22,7 @@ from tvm_tile.tile.banks import staged_layouts
 from tvm_tile.tile.cost import (
     Candidates,
     Ints,
-    Resources,
+    BlockResources,
     SharedReads,
     contraction_resources,
     reads_without_conflicts,
@@ -192,7 +192,7 @@ def _program(candidates: Candidates, row: int) -> RProgram:
     )
 
 
-def _with_resources(candidates: Candidates, resources: Resources, row: int) -> RProgram:
+def _with_resources(candidates: Candidates, resources: BlockResources, row: int) -> RProgram:
     """Candidate ``row`` as a program with its footprint and registers."""
     return replace(
         _program(candidates, row),

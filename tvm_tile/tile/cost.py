@@ -154,7 +154,7 @@ class SharedReads:
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class BlockResources:
     """What a block of each candidate takes.
 
     Attributes:
@@ -282,7 +282,7 @@ def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
     return np.array([lengths[int(extent)] for extent in thread], np.int64)
 
 
-def contraction_resources(device: Device, tiles: Candidates) -> Resources:
+def contraction_resources(device: Device, tiles: Candidates) -> BlockResources:
     """What a block takes of a matrix product or convolution that is staged in shared memory."""
     # Partial sums of the groups, and their total on its way to global memory.
     footprint = np.where(tiles.groups > 1, tiles.outputs * (tiles.groups + 1) * 4, 0)
@@ -291,7 +291,7 @@ def contraction_resources(device: Device, tiles: Candidates) -> Resources:
         footprint = footprint + elements(read, tiles.operator, tiles.staged) * size
     ahead = np.where(tiles.prefetched > 0, tiles.staged_words, 0)
     registers = compiled_registers(device, tiles.threads, tiles.accumulators, ahead)
-    return Resources(np.asarray(footprint, np.int64), registers)
+    return BlockResources(np.asarray(footprint, np.int64), registers)
 
 
 def reads_without_conflicts(device: Device, tiles: Candidates) -> SharedReads:

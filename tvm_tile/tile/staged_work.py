@@ -22,7 +22,7 @@ from tvm_tile.tile.cost import (
     Candidates,
     Floats,
     Ints,
-    Resources,
+    BlockResources,
     SharedReads,
     arithmetic_slots,
     coalescing,
@@ -41,7 +41,7 @@ _PADDING_TESTS = 4
 
 
 def contraction_work(
-    device: Device, tiles: Candidates, reads: SharedReads, resources: Resources
+    device: Device, tiles: Candidates, reads: SharedReads, resources: BlockResources
 ) -> Work:
     """What each candidate does, as arrays of shape (candidates,); without what adds parts of sums.
 

@@ -42,7 +42,6 @@ _RUNS = (16, 32, 64, 128)  # elements in a row that a box may have, on either si
 _THREADS = 256
 _REGISTERS = 10  # of a thread, besides those elements
 _MOST_OWN = 32  # elements of a thread in a box: they wait in registers together
-_WARPS_PER_CYCLE = 4  # instructions that a multiprocessor starts
 _DIVISION = 4  # instructions of a quotient by a constant and its rest
 
 

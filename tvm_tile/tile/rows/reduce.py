@@ -201,6 +201,37 @@ def work_of(
     ``after`` is what is made of the sums, where that is not they themselves: it may be several
     elements of each, such as those of a row that the sum normalizes. The kernel's last part makes
     it, one element of a thread at a time.
+    """
+    warps = -(-tile.block_size // device.warp_size)
+    size = operator.write.tensor.size
+    block = box_of(operator.spatial_axes, min(tile.outputs_per_block, operator.outputs))
+    end = Part(
+        stores=asked_bytes(operator.write, block | box_of(operator.reduce_axes, 1)),
+        moves=warps * tile.laps * tile.outputs_per_thread,
+    )
+    read, written = operator.traffic - size, size
+    if after is not None and tile.parts == 1:
+        end = _made(after, operator, tile, device)
+        known = {own.tensor.name for own in operator.reads}
+        read += sum(o.tensor.size for o in _others(after, operator) if o.tensor.name not in known)
+        written = after.write.tensor.size
+    return Work(
+        blocks=tile.grid,
+        resident=present_blocks(device, tile),
+        warps=warps,
+        parts=(
+            _along(tile, operator, device),
+            meeting(tile, tile.threads_per_output, device, is_across=tile.form == "column"),
+            end,
+        ),
+        read=read,
+        written=tile.parts * written,
+        then=(_adding(tile, operator, device, after),) if tile.parts > 1 else (),
+    )
+
+
+def _along(tile: ReduceTile, operator: Operator, device: Device) -> Part:
+    """Threads go along their sums.
 
     The loads of a window are all on their way at once, as are those of a few iterations of a loop
     along a row or a column. Where what a window reads may be padding, a branch is around each load,
@@ -221,7 +252,7 @@ def work_of(
     # What does not change along a sum is loaded once, ahead of it.
     reads = [r for r in operator.reads if not summed or not r.axes.isdisjoint(summed)]
     is_padded = tile.form == "window" and any(read.is_computed for read in reads)
-    along = Part(
+    return Part(
         repeats=pieces / ahead,
         fills=sum(asked_bytes(read, block) for read in reads),
         operations=warps
@@ -231,29 +262,6 @@ def work_of(
         * operations_of(operator, device),
         moves=warps * tile.laps * sum(loads_of(read, own, tile.vector) for read in reads),
         loads=tile.laps * tile.outputs_per_thread * points if is_padded else 1,
-    )
-    size = operator.write.tensor.size
-    end = Part(
-        stores=asked_bytes(operator.write, block), moves=warps * tile.laps * tile.outputs_per_thread
-    )
-    read, written = operator.traffic - size, size
-    if after is not None and tile.parts == 1:
-        end = _made(after, operator, tile, device)
-        known = {own.tensor.name for own in operator.reads}
-        read += sum(o.tensor.size for o in _others(after, operator) if o.tensor.name not in known)
-        written = after.write.tensor.size
-    return Work(
-        blocks=tile.grid,
-        resident=present_blocks(device, tile),
-        warps=warps,
-        parts=(
-            along,
-            meeting(tile, tile.threads_per_output, device, is_across=tile.form == "column"),
-            end,
-        ),
-        read=read,
-        written=tile.parts * written,
-        then=(_adding(tile, operator, device, after),) if tile.parts > 1 else (),
     )
 
 
