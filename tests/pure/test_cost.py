@@ -15,8 +15,8 @@ from tvm_tile.device import Device, MemoryLevel, devices, find_device
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.classify import is_contraction, is_window
 from tvm_tile.tile.cost import (
-    Candidates,
     BlockResources,
+    Candidates,
     SharedReads,
     coalescing,
     compiled_registers,

@@ -20,9 +20,9 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.tile.banks import staged_layouts
 from tvm_tile.tile.cost import (
+    BlockResources,
     Candidates,
     Ints,
-    BlockResources,
     SharedReads,
     contraction_resources,
     reads_without_conflicts,

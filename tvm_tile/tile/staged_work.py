@@ -19,10 +19,10 @@ from tvm_tile.graph.tile_graph import Access
 from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.cost import (
     SECTOR,
+    BlockResources,
     Candidates,
     Floats,
     Ints,
-    BlockResources,
     SharedReads,
     arithmetic_slots,
     coalescing,
