@@ -25,10 +25,12 @@ from tvm_tile.calibrate.tiles import (
 from tvm_tile.cli import main
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.record import read_record
-from tvm_tile.schedule.ranking import RULES
+from tvm_tile.graph.extract import extract
+from tvm_tile.schedule import Task
+from tvm_tile.schedule.ranking import RULES, attempt
 from tvm_tile.schedule.rule import Scheduled
 from tvm_tile.tile.rules import CODED, COLUMN, MATRIX_CORES, WARP_ATTENTION
-from tvm_tile.tile.time import ALONE
+from tvm_tile.tile.time import ALONE, seconds_of
 
 H200 = find_device("nvidia/h200")
 CASES = {f"{case.name} {case.dtype}": case for case in cases()}
@@ -73,6 +75,19 @@ def test_every_case_has_tiles_that_say_what_they_do(name: str) -> None:
     assert found
     assert {rank for rank, _ in found} <= {*RANKS}
     assert all(choice.works for _, choice in found)
+
+
+@pytest.mark.bank(20)
+@pytest.mark.parametrize("name", CASES)
+def test_one_model_prices_all_choices_and_what_is_written(name: str) -> None:
+    for func in CASES[name].functions(H200):
+        graph = extract(func)
+        assert graph is not None
+        scene = Task(func, graph, H200).scene
+        for rank, choice in choices_to_measure(func, H200):
+            assert choice.seconds == pytest.approx(seconds_of(choice.works, H200, scene).sum())
+            done = attempt(choice) if rank == 0 else None
+            assert done is None or done.seconds == pytest.approx(choice.seconds)
 
 
 def test_names_tell_cases_apart() -> None:

@@ -29,7 +29,7 @@ class TileSample:
         rule: name of the rule that wrote it.
         rank: its place in that rule's order.
         tile: itself, in words.
-        predicted: seconds that the rule's model says, from a cold start.
+        predicted: seconds that were predicted amid others when it was measured.
         works: what its kernels do, one behind the other; empty where it does not say.
         cold: measured seconds by itself, with nothing in a cache.
         warm: measured seconds in a graph behind a different kernel, from the end of that to its

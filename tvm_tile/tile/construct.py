@@ -59,10 +59,8 @@ def construct_contraction(
     candidates = _candidates(operator, device)
     if not len(candidates.groups):
         return ()
-    resources, reads = (
-        contraction_resources(device, candidates),
-        reads_without_conflicts(device, candidates),
-    )
+    resources = contraction_resources(device, candidates)
+    reads = reads_without_conflicts(device, candidates)
     work = contraction_work(device, candidates, reads, resources)
     seconds = staged_seconds(work, candidates, device, scene)
     # Ties keep the order of construction, so that the choice is the same on every machine.
