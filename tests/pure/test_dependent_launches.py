@@ -16,7 +16,7 @@ from tvm_tile.options import Options
 from tvm_tile.stages.forced import Forced
 
 H200 = find_device("nvidia/h200")
-MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7))
+MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 0.0))
 
 
 def test_on_gpus_that_have_them_each_step_starts_early() -> None:
@@ -45,6 +45,12 @@ def test_what_no_kernel_precedes_only_pays_for_the_wait() -> None:
     assert early_step_seconds(6, 1, MEASURED, forced=True) is not None
 
 
+def test_long_kernels_lose_more_than_an_early_start_gains() -> None:
+    assert early_step_seconds(2, 2, H200, 1e-6) is not None
+    assert early_step_seconds(2, 2, H200, 1e-4) is None
+    assert early_step_seconds(2, 2, H200, 1e-4, forced=True) is not None
+
+
 def test_devices_know_whether_they_have_them() -> None:
     able = {device.name for device in devices() if device.supports_dependent_launches}
     assert able == {"nvidia/h200", "nvidia/h100", "nvidia/b200", "nvidia/rtx5090"}
@@ -66,11 +72,11 @@ def test_a_record_keeps_what_was_measured() -> None:
     ("changes", "problem"),
     [
         (
-            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0)},
+            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0, 0.0)},
             "overlap_seconds must be zero or more",
         ),
         (
-            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, -1e-9)},
+            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, -1e-9, 0.0)},
             "wait_seconds must be zero or more",
         ),
     ],

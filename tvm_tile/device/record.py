@@ -29,6 +29,7 @@ SUFFIX = ".json"
 _UNIT_OF = {"wgmma": "group_unit", "mma": "warp_unit"}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
+_NOT_NEGATIVE = ("overlap_seconds", "wait_seconds", "slowed_share")
 _KINDS: dict[type, str] = {
     str: "a text",
     bool: "true or false",
@@ -236,7 +237,7 @@ def _check(device: Device) -> None:
 def _check_dependent_launches(device: Device) -> None:
     """Refuse negative times of dependent launches."""
     times = device.dependent_launches
-    for name in ("overlap_seconds", "wait_seconds") if times is not None else ():
+    for name in _NOT_NEGATIVE if times is not None else ():
         if getattr(times, name) < 0:
             _refuse(f"device.dependent_launches.{name}", "zero or more", getattr(times, name))
 
