@@ -140,14 +140,18 @@ for text in TEXTS:
 #    and its vEUs (lesson 5 explains the words) prefetch a step's weights into the second-level
 #    cache before they wait for the results of the step before. Whether that pays was not measured
 #    on the H200, so its record keeps such kernels apart. Records are data: this one says that it
-#    pays, how many bytes a step prefetches, and that no kernel starts early, by which launches
-#    apart are predicted to be as fast here. These numbers are assumed;
-#    `python -m bench.decode_chain` measures them on a GPU.
+#    pays, how many bytes a step prefetches, that a launch takes 1.5 us and that no kernel starts
+#    early: by the H200's own launches, the kernels are predicted to be as fast apart. These numbers
+#    are assumed; `python -m bench.decode_chain` measures them on a GPU.
 
 H200 = tvm_tile.find_device("nvidia/h200")
-STREAM = StreamTimes("assumed", share=0.9, step_cycles=4000.0, ahead_bytes=6 << 20)
-inside = replace(H200.times.persistent, half_precision_pays=True, stream=STREAM)
-DEVICE = replace(H200, dependent_launches=None, times=replace(H200.times, persistent=inside))
+STREAM = StreamTimes("assumed", share=0.9, step_cycles=1000.0, ahead_bytes=6 << 20)
+LAUNCH = 1.5e-6
+inside = replace(
+    H200.times.persistent, half_precision_pays=True, stream=STREAM, launch_seconds=LAUNCH + 3.5e-7
+)
+TIMES = replace(H200.times, persistent=inside)
+DEVICE = replace(H200, launch_latency=LAUNCH, dependent_launches=None, times=TIMES)
 
 layer = Layer(1024, 8).to(torch.bfloat16).eval()
 step = tvm_tile.compile(
@@ -159,13 +163,13 @@ told = step.explain("all")
 print()
 print(told[told.index("co-scheduled:") :])
 
-# 6. A step is one CUDA graph. Outside of it is only what touches memory that differs from call to
-#    call: copies of the token's values and of its position, and the kernel that stores the result,
-#    here the persistent one. The cache stays where it is, and is written in place.
+# 6. A step is two CUDA graphs. Outside of them is only what touches memory that differs from call to
+#    call, such as copies of the token's values and of its position, and the kernel that stores the
+#    result, here the persistent one. The cache stays where it is, and is written in place.
 
 launches = step.report.launches
 assert launches is not None
-assert launches.graphs == 1
+assert launches.graphs == 2
 assert "state, written in place: keys, values" in told
 
 # 7. The plan, step by step, and the bytes prefetched ahead of each. `gantt` draws it, vEUs down and

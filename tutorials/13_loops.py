@@ -160,8 +160,10 @@ assert f"{STEPS // 2} turns:" in outline(kernel.operators, program)
 
 
 def show(name: str, report: PersistentReport) -> str:
-    """The first vEU's instructions; their drawing is written if there is a folder."""
-    arguments = report.operators, program_of(report), report.plan, 0
+    """Instructions of the vEU that has most; their drawing is written if there is a folder."""
+    parts = report.operators, program_of(report), report.plan
+    veu = max(range(report.plan.num_veus), key=lambda veu: len(listing(*parts, veu)))
+    arguments = *parts, veu
     drawing = draw_veu(*arguments)
     assert drawing.startswith("<svg")
     if len(sys.argv) > 1:

@@ -67,12 +67,12 @@ def test_the_report_has_the_plan_and_a_saved_model_keeps_it(tmp_path: Path) -> N
     assert plan.proof.grid == plan.plan.num_veus
     assert 0 < plan.proof.registers <= 255
     # Both are sums of the same predictions, so that they differ by what was joined alone. Apart,
-    # plans take kernels behind others to start early, as in graphs; here none is in a graph, as
-    # each touches an input or an output.
+    # plans take short kernels behind others to start early, as in graphs; here none is in a graph,
+    # as each touches an input or an output.
     assert H200.dependent_launches is not None
     early = (len(plan.operators) - 1) * H200.dependent_launches.overlap_seconds
-    saved = plan.apart_seconds + early - plan.plan.seconds - least_seconds(H200)
-    assert apart.predicted_seconds - report.predicted_seconds == pytest.approx(saved)
+    saved = plan.apart_seconds - plan.plan.seconds - least_seconds(H200)
+    assert saved <= apart.predicted_seconds - report.predicted_seconds <= saved + early
     assert f"  {plan.name}: {len(plan.operators)} operators" in together.explain("all")
     assert gantt(plan.operators, plan.plan, H200).count("<title>") >= len(plan.operators)
     together.save(tmp_path / "model.tvmtile")

@@ -228,7 +228,7 @@ class Recurrent(LastState):
 
 def test_each_symbol_of_a_persistent_kernel_and_those_beside_it_is_a_functions() -> None:
     small = Recurrent(2, 64).eval()
-    example = (torch.zeros(6, 1, 64),)
+    example = (torch.zeros(12, 1, 64),)
     compiled = tvm_tile.compile(small, "nvidia/h200", example_inputs=example, options=NO_CACHE)
     known = {kernel.name for kernel in compiled.report.kernels}
     assert compiled.report.plans

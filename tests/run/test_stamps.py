@@ -27,7 +27,7 @@ def recurrent(device: str, width: int, steps: int) -> CompiledModel:
 
 
 def test_marks_leave_nothing_in_machine_code_and_copies_build() -> None:
-    model = recurrent("nvidia/h200", 64, 6)
+    model = recurrent("nvidia/h200", 64, 12)
     (kernel,) = (kernel for kernel in model.program.kernels if is_marked(kernel.source))
     (plan,) = model.report.plans
     assert kernel.name.startswith(plan.name)
