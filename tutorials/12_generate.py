@@ -163,9 +163,9 @@ told = step.explain("all")
 print()
 print(told[told.index("co-scheduled:") :])
 
-# 6. A step is two CUDA graphs. Outside of them is only what touches memory that differs from call to
-#    call, such as copies of the token's values and of its position, and the kernel that stores the
-#    result, here the persistent one. The cache stays where it is, and is written in place.
+# 6. A step is two CUDA graphs. Outside of them is only what touches memory that differs from call
+#    to call, such as copies of the token's values and of its position, and the kernel that stores
+#    the result, here the persistent one. The cache stays where it is, and is written in place.
 
 launches = step.report.launches
 assert launches is not None
@@ -198,7 +198,7 @@ if len(sys.argv) > 1:
 #    queues of a vEU that is busy from the first step on, and of one that has nothing to run in it.
 
 queues = entries(operators, plan, waits(operators, plan))
-late = next(veu for veu, queue in enumerate(plan.queues()) if queue[0].step)
+late = next(veu for veu, queue in enumerate(plan.queues()) if queue and queue[0].step)
 for veu in (0, late):
     print(f"vEU {veu}:")
     for entry in queues[veu]:
