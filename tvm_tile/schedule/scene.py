@@ -28,7 +28,8 @@ def scene_of(func: tirx.PrimFunc, graph: TileGraph) -> Scene:
         graph: its operators.
     """
     places = (func.attrs or {}).get(STREAMED, ())
-    params = [func.params[int(place)] for place in places]
+    # A pass may have left out parameters.
+    params = [func.params[int(place)] for place in places if int(place) < len(func.params)]
     streamed = sum(
         math.prod(map(int, param.ty.shape)) * element_size(str(param.ty.dtype))
         for param in params
