@@ -3,7 +3,8 @@
 Own micro-kernels, compiled with NVRTC and launched through CUDA's driver, measure rates and
 latencies, and what kernels gain that start early (``dependent.py``): neither TVM nor a library of
 kernels takes part. ``tvm-tile calibrate --fit`` measures tiles of kernels, too (``tiles.py``), for
-some minutes more, and fits the numbers of the one model of time to them (``fit.py``).
+some minutes more: on arguments that the GPU draws (``tensors.py``), and each behind a kernel of
+other code (``rows.py``). It fits the numbers of the one model of time to them (``fit.py``).
 """
 
 from __future__ import annotations

@@ -80,7 +80,6 @@ def _cuda_device(
     ``clock`` is the boost clock, and ``global_bandwidth`` counts reads and writes together.
     """
     lanes, shared_per_block = generation.lanes, generation.shared_per_block
-    has_warpgroups = any(i.intrinsic == "wgmma" for i in generation.matrix_instructions)
     off_chip = Memory(_GLOBAL, "global", global_capacity, global_bandwidth)
     return Device(
         name=name,
@@ -113,7 +112,7 @@ def _cuda_device(
         dependent_launches=(
             H200.dependent_launches if generation.supports_dependent_launches else None
         ),
-        times=H200.times if has_warpgroups else H200.times.without_warpgroups,
+        times=H200.times.without_warpgroups,
         measured=None,
     )
 

@@ -32,7 +32,7 @@ from tvm_tile.tile.cost import (
     vector_elements,
 )
 from tvm_tile.tile.residency import given_registers, occupancy
-from tvm_tile.tile.time import Part, Scene, Start, Work, work_seconds
+from tvm_tile.tile.time import AMID, Part, Scene, Work, work_seconds
 
 _LOADS_IN_FLIGHT = 16  # of a thread in a staging copy, which is unrolled as far
 # For each dimension in which a padded operand slides: both ends clamp the place, which is then
@@ -51,10 +51,8 @@ def contraction_work(
         reads: cost of their layouts in shared memory.
         resources: shared memory and registers of each.
     """
-    given, shared = (
-        given_registers(device, resources.registers),
-        resources.footprint + reads.padding,
-    )
+    given = given_registers(device, resources.registers)
+    shared = resources.footprint + reads.padding
     size = tiles.operator.write.tensor.size
     return Work(
         blocks=_floats(tiles.grid),
@@ -85,8 +83,7 @@ def staged_seconds(work: Work, tiles: Candidates, device: Device, scene: Scene) 
         Seconds of shape (candidates,); infinite where no block fits.
     """
     size = tiles.operator.write.tensor.size
-    behind = Scene(Start.BEHIND, 1.0)
-    added = work_seconds(adding_work(_floats(tiles.parts), size, device), device, behind)
+    added = work_seconds(adding_work(_floats(tiles.parts), size, device), device, AMID)
     return work_seconds(work, device, scene) + np.where(tiles.parts > 1, added, 0.0)
 
 

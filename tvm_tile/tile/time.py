@@ -212,8 +212,7 @@ class Batch:
             seconds[places] = work_seconds(work, device, scene)
         if self.behind is not None:
             batch, owners = self.behind
-            own = batch.seconds(device, replace(scene, start=Start.BEHIND, cached=1.0))
-            np.add.at(seconds, owners, own)
+            np.add.at(seconds, owners, batch.seconds(device, AMID))
         return seconds
 
 

@@ -190,7 +190,6 @@ class _Step:
         operations: arithmetic that is issued.
         short_loads: loads of the short operand.
         short_bytes: bytes of each of these.
-        waits: round trips to memory, one behind the other.
         registers: registers of the whole thread.
     """
 
@@ -199,7 +198,6 @@ class _Step:
     operations: float
     short_loads: float
     short_bytes: int
-    waits: int
     registers: int
 
     @classmethod
@@ -224,7 +222,6 @@ class _Step:
             operations=points * vectors * arithmetic + widened + filled,
             short_loads=places / width,
             short_bytes=width * other,
-            waits=-(-tile.loads // flying),
             registers=use.beside_loads + vectors * tile.run * tile.parts + held // 4,
         )
 
