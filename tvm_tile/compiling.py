@@ -327,7 +327,7 @@ def _import(
     completed = all_sizes(source, asked.sizes)
     sizes = completed.sizes
     opened = open_inputs(sizes)
-    for_kernels = options.control != "host" and device.supports_grid_barrier
+    for_kernels = options.coschedule and options.control != "host" and device.supports_grid_barrier
 
     def import_at(sizes: Mapping[str, tuple[int, ...]], examples: Any) -> Imported:
         found = import_model(

@@ -86,7 +86,7 @@ class Options:
     # Fields of Forced (stages/forced.py), which users need not set.
     weld: ClassVar[bool] = True
     coschedule: ClassVar[bool] = True
-    control: ClassVar[Control] = "host"
+    control: ClassVar[Control] = "auto"
     dependent_launches: ClassVar[bool | Literal["auto"]] = "auto"
     exclusive: ClassVar[AbstractContextManager[Any] | None] = None
     parallel_builds: ClassVar[int | None] = None

@@ -135,12 +135,15 @@ def test_axes_along_a_row() -> None:
     assert find_row_merge(norm(access("G", (7,), Y), access("H", (9, 8), X, index(c=1)))) is None
 
 
-def test_rows_are_told_apart_as_before() -> None:
-    """``S[y, x] += X[c, y, x]``: rows side by side stay two axes."""
+def test_axes_that_count_rows_are_one() -> None:
+    """``S[y, x] += X[c, y, x]``: rows are counted by one axis, however the tensor divides them."""
     c = index(c=1)
     extents = {"c": 8, "y": 7, "x": 9}
     row, result = access("X", (8, 7, 9), c, Y, X), access("S", (7, 9), Y, X)
     sums = Operator("sums", axes("c", **extents), (row,), result, 1)
     stored = access("Z", (8, 7, 9), c, Y, X)
     output = Operator("f", axes("", **extents), (row, result), stored, 1)
-    assert find_row_merge([sums, output]) is None
+    merge = find_row_merge([sums, output])
+    assert merge is not None
+    assert (merge.axes, merge.extent) == ({0: ("y", "x"), 1: ("y", "x")}, 9)
+    assert merge.dimensions == {"X": 1, "S": 0, "Z": 1}

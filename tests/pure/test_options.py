@@ -59,7 +59,7 @@ def test_values_are_checked(named: dict[str, Any]) -> None:
 FORCED: dict[str, tuple[Any, Any]] = {
     "weld": (False, 1),
     "coschedule": (False, None),
-    "control": ("auto", "hst"),
+    "control": ("host", "hst"),
     "dependent_launches": (True, 1),
     "exclusive": (nullcontext(), 3),
     "parallel_builds": (2, 0),

@@ -20,7 +20,7 @@ from tvm_tile.device import Device
 from tvm_tile.stages.fusing import fuse
 
 Shape = tuple[int, ...]
-_HALF, _SINGLE = "float16", "float32"
+HALF, SINGLE = "float16", "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,6 @@ def cases() -> Iterator[Case]:
     yield from _moves()
     yield from _attentions()
     yield from _several_products()
-    yield from _large()
 
 
 def _products() -> Iterator[Case]:
@@ -77,30 +76,32 @@ def _products() -> Iterator[Case]:
         (16, 1024, 1024), (8, 4096, 4096), (4, 4096, 4096), (2, 1024, 4096), (1, 8192, 8192),
         (1, 4096, 4096), (1, 1000, 2048), (1, 512, 512), (1, 4096, 512),
     ):  # fmt: skip
-        yield Case(f"product {m}x{n}x{k}", _HALF, ((m, k), (k, n)), op.matmul)
+        yield Case(f"product {m}x{n}x{k}", HALF, ((m, k), (k, n)), op.matmul)
     for m, n, k in ((197, 1536, 384), (128, 3072, 768), (4096, 1280, 320), (8, 3072, 768)):
         shapes: tuple[Shape, ...] = ((m, k), (k, n), (n,))
-        yield Case(f"linear, gelu {m}x{n}x{k}", _HALF, shapes, _linear_gelu)
+        yield Case(f"linear, gelu {m}x{n}x{k}", HALF, shapes, linear_gelu)
         with_residual = (*shapes, (m, n))
-        yield Case(f"linear, residual {m}x{n}x{k}", _HALF, with_residual, _linear_residual)
+        yield Case(f"linear, residual {m}x{n}x{k}", HALF, with_residual, linear_residual)
     for m, n, k in (
         (64, 64, 64), (128, 128, 128), (256, 256, 256), (128, 768, 768), (512, 512, 512),
         (197, 3072, 768), (128, 768, 3072), (1024, 1024, 1024), (2048, 2048, 64), (64, 1000, 2048),
         (4096, 1024, 512), (2048, 2048, 2048), (16, 1024, 1024), (4, 1024, 1024), (2, 4096, 4096),
         (1, 4096, 4096), (1, 1000, 2048), (1, 512, 512),
     ):  # fmt: skip
-        yield Case(f"product {m}x{n}x{k}", _SINGLE, ((m, k), (k, n)), op.matmul)
+        yield Case(f"product {m}x{n}x{k}", SINGLE, ((m, k), (k, n)), op.matmul)
     for batch, m, n, k in ((12, 128, 128, 64), (12, 128, 64, 128), (64, 1024, 64, 1024)):
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             shapes = ((batch, m, k), (batch, k, n))
             yield Case(f"product {batch}x{m}x{n}x{k}", dtype, shapes, op.matmul)
 
 
-def _linear_gelu(x: Any, w: Any, b: Any) -> relax.Expr:
+def linear_gelu(x: Any, w: Any, b: Any) -> relax.Expr:
+    """A product, a bias and gelu."""
     return op.nn.gelu(op.add(op.matmul(x, w), b))
 
 
-def _linear_residual(x: Any, w: Any, b: Any, r: Any) -> relax.Expr:
+def linear_residual(x: Any, w: Any, b: Any, r: Any) -> relax.Expr:
+    """A product, a bias and a tensor that is added."""
     return op.add(op.add(op.matmul(x, w), b), r)
 
 
@@ -112,7 +113,7 @@ def _convolutions() -> Iterator[Case]:
         (2048, 7, 512, 1, 1), (128, 56, 128, 3, 2), (32, 112, 16, 1, 1), (320, 64, 320, 3, 1),
     ):  # fmt: skip
         pad = (kernel - 1) // 2
-        for dtype, layout, weights in ((_HALF, "NHWC", "OHWI"), (_SINGLE, "NCHW", "OIHW")):
+        for dtype, layout, weights in ((HALF, "NHWC", "OHWI"), (SINGLE, "NCHW", "OIHW")):
             is_last = layout == "NHWC"
             body = partial(
                 op.nn.conv2d, strides=stride, padding=pad, data_layout=layout, kernel_layout=weights
@@ -131,7 +132,7 @@ def _windows() -> Iterator[Case]:
         (672, 14, 5, 2), (1152, 7, 5, 1), (384, 56, 7, 1),
     ):  # fmt: skip
         pad = (kernel - 1) // 2
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             body = partial(op.nn.conv2d, strides=stride, padding=pad, groups=channels)
             shapes: tuple[Shape, ...] = (
                 (1, channels, size, size), (channels, 1, kernel, kernel),
@@ -139,7 +140,7 @@ def _windows() -> Iterator[Case]:
             yield Case(f"depthwise {channels} {size} {kernel}/{stride}", dtype, shapes, body)
     for channels, size, kernel, stride in ((64, 112, 3, 2), (192, 35, 3, 1), (480, 14, 3, 1)):
         pool = {"pool_size": (kernel, kernel), "strides": (stride, stride), "padding": (1, 1)}
-        for dtype, body in ((_HALF, op.nn.max_pool2d), (_SINGLE, op.nn.avg_pool2d)):
+        for dtype, body in ((HALF, op.nn.max_pool2d), (SINGLE, op.nn.avg_pool2d)):
             shapes = ((1, channels, size, size),)
             name = f"pool {channels} {size} {kernel}/{stride}"
             yield Case(name, dtype, shapes, partial(body, **pool))
@@ -148,19 +149,19 @@ def _windows() -> Iterator[Case]:
 def _rows() -> Iterator[Case]:
     """Sums, normalizations and softmax."""
     for shape in ((64, 64), (1, 1000), (256, 1024), (1024, 4096), (2048, 49), (8, 50257)):
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             yield Case(f"sum of rows {shape}", dtype, (shape,), lambda x: op.sum(x, -1))
             yield Case(f"softmax {shape}", dtype, (shape,), lambda x: op.nn.softmax(x, -1))
     for shape in ((64, 512), (1024, 256), (196, 768), (8192, 64)):
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             yield Case(f"sum of columns {shape}", dtype, (shape,), lambda x: op.sum(x, 0))
     for rows, length in ((1, 4096), (197, 384), (128, 768), (3136, 96), (4096, 1024), (512, 4096)):
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             shapes = ((rows, length), (length,), (length,))
             normed = partial(op.nn.layer_norm, axes=-1)
             yield Case(f"layer norm {rows}x{length}", dtype, shapes, normed)
-    yield Case("global pool", _HALF, ((1, 1280, 7, 7),), lambda x: op.mean(x, [2, 3]))
-    yield Case("global pool", _SINGLE, ((64, 512, 7, 7),), lambda x: op.mean(x, [2, 3]))
+    yield Case("global pool", HALF, ((1, 1280, 7, 7),), lambda x: op.mean(x, [2, 3]))
+    yield Case("global pool", SINGLE, ((64, 512, 7, 7),), lambda x: op.mean(x, [2, 3]))
 
 
 def _moves() -> Iterator[Case]:
@@ -169,7 +170,7 @@ def _moves() -> Iterator[Case]:
     for shape in (
         (1, 1000), (64, 64), (128, 768), (1, 64, 56, 56), (1024, 4096), (64, 256, 56, 56),
     ):  # fmt: skip
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             yield Case(f"relu {shape}", dtype, (shape,), op.nn.relu)
             yield Case(f"gelu of sum {shape}", dtype, (shape, shape), _gelu_of_sum)
     for shape, order in (
@@ -177,7 +178,7 @@ def _moves() -> Iterator[Case]:
         ((1, 56, 56, 64), (0, 3, 1, 2)), ((1024, 1024), (1, 0)), ((4096, 768), (1, 0)),
         ((8, 8, 7, 8, 7, 96), (0, 1, 3, 2, 4, 5)),
     ):  # fmt: skip
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             body = partial(op.permute_dims, axes=order)
             yield Case(f"permuted {shape} {order}", dtype, (shape,), body)
 
@@ -193,13 +194,14 @@ def _attentions() -> Iterator[Case]:
         (64, 49, 49, 32), (8, 4096, 77, 40), (32, 1, 1024, 64), (12, 1, 256, 64),
         (8, 4, 4096, 128), (128, 1, 512, 64), (8, 8, 1024, 64),
     ):  # fmt: skip
-        for dtype in (_HALF, _SINGLE):
+        for dtype in (HALF, SINGLE):
             shapes = ((heads, queries, depth), (heads, keys, depth), (heads, keys, depth))
             name = f"attention {heads}x{queries}x{keys}x{depth}"
-            yield Case(name, dtype, shapes, _attention)
+            yield Case(name, dtype, shapes, attention)
 
 
-def _attention(q: Any, k: Any, v: Any) -> relax.Expr:
+def attention(q: Any, k: Any, v: Any) -> relax.Expr:
+    """Attention of heads, each a row of the first axis."""
     scores = op.matmul(q, op.permute_dims(k, (0, 2, 1)))
     return op.matmul(op.nn.softmax(scores, -1), v)
 
@@ -211,23 +213,24 @@ def _several_products() -> Iterator[Case]:
     ):  # fmt: skip
         shapes: tuple[Shape, ...] = ((rows, depth), (depth, hidden), (hidden, columns))
         name = f"feed-forward {rows}x{depth}x{hidden}x{columns}"
-        yield Case(name, _HALF, shapes, _feed_forward)
+        yield Case(name, HALF, shapes, _feed_forward)
     for channels, hidden, size in ((24, 144, 56), (40, 240, 28), (96, 576, 14)):
         shapes = (
             (1, size, size, channels), (hidden, 1, 1, channels), (3, 3, hidden, 1),
             (channels, 1, 1, hidden),
         )  # fmt: skip
-        yield Case(f"inverted bottleneck {channels} {size}", _HALF, shapes, _bottleneck)
+        yield Case(f"inverted bottleneck {channels} {size}", HALF, shapes, bottleneck)
     for vectors, units in ((1, 256), (1, 512), (4, 256), (1, 1024), (1, 128), (2, 512)):
         shapes = ((vectors, units), (vectors, units), (vectors, units))
-        yield Case(f"LSTM cell {vectors}x{units}", _SINGLE, shapes, _cell)
+        yield Case(f"LSTM cell {vectors}x{units}", SINGLE, shapes, _cell)
 
 
 def _feed_forward(x: Any, w: Any, v: Any) -> relax.Expr:
     return op.matmul(op.nn.gelu(op.matmul(x, w)), v)
 
 
-def _bottleneck(x: Any, first: Any, window: Any, last: Any) -> relax.Expr:
+def bottleneck(x: Any, first: Any, window: Any, last: Any) -> relax.Expr:
+    """A 1x1 convolution, a depthwise one and a 1x1 one, channels last."""
     own = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
     hidden = op.nn.relu(op.nn.conv2d(x, first, **own))
     groups = int(window.ty.shape[2])
@@ -249,119 +252,3 @@ def _cell(x: Any, hidden: Any, cell: Any) -> relax.Expr:
     inner, forget, outer = (op.sigmoid(taken[n]) for n in (0, 1, 3))
     kept = op.add(op.multiply(forget, cell), op.multiply(inner, op.tanh(taken[2])))
     return op.multiply(outer, op.tanh(kept))
-
-
-def _large() -> Iterator[Case]:
-    """Operators of usual networks for many images, sentences or long rows at a time."""
-    yield from _large_convolutions()
-    yield from _large_products()
-    yield from _large_rows()
-    yield from _large_moves()
-
-
-def _large_convolutions() -> Iterator[Case]:
-    """ResNet-50's convolutions with what follows them, and windows, channels last."""
-    biased, added = _convolution_bias, _convolution_residual
-    for batch, size, channels, filters, kernel, stride, dtype, body in (
-        (64, 224, 3, 64, 7, 2, _HALF, biased), (16, 224, 3, 64, 7, 2, _SINGLE, biased),
-        (64, 56, 64, 64, 3, 1, _HALF, biased), (64, 28, 128, 128, 3, 1, _HALF, biased),
-        (64, 14, 256, 256, 3, 1, _HALF, biased), (64, 7, 512, 512, 3, 1, _HALF, biased),
-        (64, 56, 128, 128, 3, 2, _HALF, biased), (64, 28, 128, 128, 3, 1, _HALF, added),
-        (16, 56, 64, 64, 3, 1, _SINGLE, biased), (64, 7, 512, 512, 3, 1, _SINGLE, biased),
-        (64, 56, 64, 256, 1, 1, _HALF, added), (64, 56, 256, 64, 1, 1, _HALF, biased),
-        (64, 28, 512, 128, 1, 1, _HALF, biased), (64, 14, 1024, 256, 1, 1, _HALF, biased),
-        (64, 14, 256, 1024, 1, 1, _HALF, added), (64, 7, 2048, 512, 1, 1, _HALF, biased),
-        (64, 7, 512, 2048, 1, 1, _HALF, added), (16, 14, 1024, 256, 1, 1, _SINGLE, biased),
-    ):  # fmt: skip
-        shapes: tuple[Shape, ...] = (
-            (batch, size, size, channels), (filters, kernel, kernel, channels), (filters,),
-        )  # fmt: skip
-        follows = "bias"
-        if body is added:
-            shapes, follows = (*shapes, (batch, size, size, filters)), "residual"
-        name = f"convolution, {follows} {batch} {channels} {size} {filters} {kernel}/{stride}"
-        yield Case(name, dtype, shapes, partial(body, stride))
-    windows = {"padding": 1, "data_layout": "NHWC", "kernel_layout": "HWOI"}
-    for size, channels in ((112, 32), (14, 480)):
-        shapes = ((64, size, size, channels), (3, 3, channels, 1))
-        body = partial(op.nn.conv2d, groups=channels, **windows)
-        yield Case(f"depthwise 64 {channels} {size} 3/1", _HALF, shapes, body)
-    pool = {"pool_size": (3, 3), "strides": (2, 2), "padding": (1, 1), "layout": "NHWC"}
-    for dtype in (_HALF, _SINGLE):
-        shapes = ((64, 112, 112, 64),)
-        yield Case("pool 64 64 112 3/2", dtype, shapes, partial(op.nn.max_pool2d, **pool))
-    yield Case("global pool 64 2048 7", _HALF, ((64, 7, 7, 2048),), lambda x: op.mean(x, [1, 2]))
-
-
-def _convolution_bias(stride: int, x: Any, w: Any, b: Any) -> relax.Expr:
-    return op.nn.relu(op.add(_convolution_last(stride, x, w), b))
-
-
-def _convolution_residual(stride: int, x: Any, w: Any, b: Any, r: Any) -> relax.Expr:
-    return op.nn.relu(op.add(op.add(_convolution_last(stride, x, w), b), r))
-
-
-def _convolution_last(stride: int, x: Any, w: Any) -> relax.Expr:
-    own = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
-    return op.nn.conv2d(x, w, strides=stride, padding=(int(w.ty.shape[1]) - 1) // 2, **own)
-
-
-def _large_products() -> Iterator[Case]:
-    """Linear layers and attention of transformers, classifiers, and decoders' weights."""
-    shapes: tuple[Shape, ...]
-    for m, n, k, dtype, body in (
-        (8192, 768, 768, _HALF, _linear_bias), (8192, 768, 768, _HALF, _linear_residual),
-        (8192, 3072, 768, _HALF, _linear_gelu), (12608, 1536, 384, _HALF, _linear_gelu),
-        (8192, 768, 3072, _HALF, _linear_residual), (12608, 384, 1536, _HALF, _linear_residual),
-        (2048, 768, 768, _SINGLE, _linear_bias), (2048, 3072, 768, _SINGLE, _linear_gelu),
-        (512, 1024, 4096, _HALF, _linear_bias), (64, 1000, 2048, _HALF, _linear_bias),
-    ):  # fmt: skip
-        shapes = ((m, k), (k, n), (n,))
-        follows = body.__name__.removeprefix("_linear_")
-        shapes = (*shapes, (m, n)) if body is _linear_residual else shapes
-        yield Case(f"linear, {follows} {m}x{n}x{k}", dtype, shapes, body)
-    for m, n, k in (
-        (1, 14336, 4096), (8, 14336, 4096), (1, 4096, 14336), (4, 4096, 14336), (1, 8192, 2048),
-        (2, 8192, 2048), (1, 151936, 1024), (8, 151936, 1024),
-    ):  # fmt: skip
-        yield Case(f"product {m}x{n}x{k}", _HALF, ((m, k), (k, n)), op.matmul)
-    for heads, rows, depth, dtype in (
-        (768, 128, 64, _HALF), (384, 197, 64, _HALF), (192, 128, 64, _SINGLE),
-    ):  # fmt: skip
-        shapes = ((heads, rows, depth),) * 3
-        yield Case(f"attention {heads}x{rows}x{rows}x{depth}", dtype, shapes, _attention)
-
-
-def _linear_bias(x: Any, w: Any, b: Any) -> relax.Expr:
-    return op.add(op.matmul(x, w), b)
-
-
-def _large_rows() -> Iterator[Case]:
-    """Normalizations and softmax of many rows."""
-    for rows, length, dtype in (
-        (8192, 768, _HALF), (8192, 768, _SINGLE), (200704, 96, _HALF), (50176, 192, _SINGLE),
-    ):  # fmt: skip
-        shapes: tuple[Shape, ...] = ((rows, length), (length,), (length,))
-        normed = partial(op.nn.layer_norm, axes=-1)
-        yield Case(f"layer norm {rows}x{length}", dtype, shapes, normed)
-    for dtype in (_HALF, _SINGLE):
-        shapes = ((98304, 128),)
-        yield Case("softmax (98304, 128)", dtype, shapes, lambda x: op.nn.softmax(x, -1))
-
-
-def _large_moves() -> Iterator[Case]:
-    """Element-wise operators of large tensors, and these in another order."""
-    shape: Shape
-    for name, shape, dtype, body in (
-        ("relu", (64, 56, 56, 256), _HALF, op.nn.relu), ("gelu", (8192, 3072), _HALF, op.nn.gelu),
-        ("gelu", (8192, 3072), _SINGLE, op.nn.gelu),
-    ):  # fmt: skip
-        yield Case(f"{name} {shape}", dtype, (shape,), body)
-    for shape, dtype in (((8192, 768), _HALF), ((64, 56, 56, 256), _HALF)):
-        yield Case(f"sum of two {shape}", dtype, (shape, shape), op.add)
-    for shape, order in (
-        ((64, 56, 56, 64), (0, 3, 1, 2)), ((64, 64, 56, 56), (0, 2, 3, 1)),
-        ((64, 197, 12, 64), (0, 2, 1, 3)),
-    ):  # fmt: skip
-        body = partial(op.permute_dims, axes=order)
-        yield Case(f"permuted {shape} {order}", _HALF, (shape,), body)

@@ -32,7 +32,7 @@ _DOUBT = 1.0
 # only the longest time counts, and far above, powers of times are no floating-point numbers.
 _FARTHEST, _STEEPEST = 4.0, 16.0
 # Beside the difference to the function's other tiles, how much a tile's own error counts.
-_OWN = 0.3
+_OWN = 0.6
 # Tiles much slower than the function's best count less, by this power of their ratio: no model
 # need know by how much a bad choice is bad.
 _FADING = 1.0

@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm_tile.build import Builder, Program
 from tvm_tile.calibrate.cases import Case, cases
 from tvm_tile.calibrate.driver import Gpu, first_gpu
+from tvm_tile.calibrate.large_cases import large_cases
 from tvm_tile.calibrate.rows import KernelRows
 from tvm_tile.calibrate.samples import Samples, TileSample
 from tvm_tile.calibrate.tensors import Picker, Tensors
@@ -61,6 +62,12 @@ class Timed:
 Timer = Callable[[tirx.PrimFunc, Sequence[Scheduled]], Mapping[int, Timed]]
 
 
+def all_cases() -> Iterator[Case]:
+    """All cases, like ones side by side."""
+    yield from cases()
+    yield from large_cases()
+
+
 def measure_tiles(
     device: Device,
     timer: Timer,
@@ -75,13 +82,13 @@ def measure_tiles(
     Args:
         device: the record of the GPU that ``timer`` uses, rates measured.
         timer: function that runs kernels, such as that of :func:`timer_on`.
-        chosen: cases to be measured; by default all :func:`~tvm_tile.calibrate.cases.cases`.
+        chosen: cases to be measured; by default :func:`all_cases`.
         gpu: its name.
         date: year, month and day.
         progress: called with one line for each case.
     """
     found: list[TileSample] = []
-    for case in cases() if chosen is None else chosen:
+    for case in all_cases() if chosen is None else chosen:
         own = [
             sample
             for name, func in _functions(case, device)
@@ -99,7 +106,7 @@ def described(samples: Samples, device: Device) -> Samples:
     """
     works = {
         (name, choice.rule.name, choice.tile): choice.works
-        for case in cases()
+        for case in all_cases()
         for name, func in _functions(case, device)
         for choice in _all_choices(func, device)
     }

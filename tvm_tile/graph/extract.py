@@ -14,10 +14,15 @@ from tvm.s_tir import SBlock
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor, TileGraph
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
-# Rough cost, in floating-point operations, of what is not an add or a multiply.
+# Rough cost, in floating-point operations, of what is not an add or a multiply. The unit of special
+# functions answers a warp in as many cycles as eight others take, and few of these are around it.
+_SPECIAL, _LONG, _QUOTIENT = 12, 24, 10
 _COSTLY_CALLS = {
-    **{"tirx.exp": 8, "tirx.erf": 16, "tirx.tanh": 16, "tirx.pow": 16, "tirx.log": 8},
-    "tirx.tvm_tile.philox": 64,
+    **dict.fromkeys(("exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt"), _SPECIAL),
+    **dict.fromkeys(("erf", "tanh", "sigmoid", "pow", "log1p", "sin", "cos", "tan"), _LONG),
+    **dict.fromkeys(("sinh", "cosh", "asin", "acos", "atan", "atan2", "fmod", "hypot"), _LONG),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), _LONG),
+    "tvm_tile.philox": 64,
 }
 
 
@@ -69,7 +74,7 @@ def extract_operator(block: SBlock) -> Operator | None:
         axes=axes,
         reads=unique,
         write=write,
-        flops=max(1, sum(map(_flops, nodes))),
+        flops=max(1, sum(map(operations_at, nodes))),
         # What another tensor says where to read is no copy.
         is_copy=isinstance(body.value, tvm.ir.TensorLoad) and len(unique) == 1,
     )
@@ -195,8 +200,12 @@ def _affine(expr: Any, names: dict[Any, str]) -> dict[str, int] | None:
     return None
 
 
-def _flops(node: Any) -> int:
+def operations_at(node: Any) -> int:
     """Floating-point operations of one node of an expression, without its operands."""
     if isinstance(node, tvm.ir.Call):
-        return _COSTLY_CALLS.get(getattr(node.op, "name", ""), 1)
-    return int(isinstance(node, _BINARY) and "float" in str(getattr(node, "ty", "")))
+        return _COSTLY_CALLS.get(getattr(node.op, "name", "").removeprefix("tirx."), 1)
+    if "float" not in str(getattr(node, "ty", "")):
+        return 0
+    if isinstance(node, tirx.Div) and not isinstance(node.b, tirx.FloatImm):
+        return _QUOTIENT
+    return int(isinstance(node, _BINARY))

@@ -76,7 +76,7 @@ def coschedule_what_builds(
     kernels: Sequence[KernelReport],
     device: Device,
     builder: Builder,
-    control: Control = "host",
+    control: Control = "auto",
     bounds: Bounds | None = None,
 ) -> Coscheduling:
     """Join small kernels, and put loops into kernels; what does not build or fit stays apart.

@@ -37,13 +37,13 @@ class Forced(Options):
             persistent kernels (Rammer) where the model predicts less time; the report has their
             plans. On CUDA devices only. All blocks of a persistent kernel are resident at once, so
             that it runs beside no other cooperative kernel. False launches each kernel by itself.
-        control: the place of loops whose iterations are kernels only. ``"host"``, the default: on
-            the host, which launches each kernel of each iteration, and reads each condition back.
-            ``"kernel"``: loops, branches and functions that call themselves in persistent kernels
-            (Cocktailer), where all that they hold can be part of one: CUDA devices, known shapes;
-            of loops that stay on the host the report says why. ``"auto"``: in a kernel where the
-            model predicts less time than the host takes, as calibrated (``device/times.py``,
-            HostFlowTimes).
+        control: the place of loops whose iterations are kernels only. ``"auto"``, the default: in
+            a persistent kernel (Cocktailer) where the model predicts less time than the host takes,
+            as calibrated (``device/times.py``, HostFlowTimes). ``"kernel"``: loops, branches and
+            functions that call themselves in persistent kernels, where all that they hold can be
+            part of one: CUDA devices, known shapes; of loops that stay on the host the report says
+            why. ``"host"``: on the host, which launches each kernel of each iteration, and reads
+            each condition back; so all loops are where ``coschedule`` is off.
         dependent_launches: let kernels of CUDA graphs start while the one before them ends, and
             wait for its end themselves (programmatic dependent launches, from compute capability
             9.0 on). ``"auto"``, the default: kernels for which less time is predicted, by numbers
@@ -61,7 +61,7 @@ class Forced(Options):
 
     weld: bool = True
     coschedule: bool = True
-    control: Control = "host"
+    control: Control = "auto"
     dependent_launches: bool | Literal["auto"] = "auto"
     exclusive: AbstractContextManager[Any] | None = None
     parallel_builds: int | None = None
@@ -72,9 +72,9 @@ class Forced(Options):
         check_flag("coschedule", self.coschedule)
         if self.control not in get_args(Control):
             wanted = ", ".join(map(repr, get_args(Control)))
-            remedy = did_you_mean(str(self.control), get_args(Control), '"host"')
+            remedy = did_you_mean(str(self.control), get_args(Control), '"auto"')
             raise OptionError(f"control must be one of {wanted}", repr(self.control), remedy)
-        if self.control != "host" and not self.coschedule:
+        if self.control == "kernel" and not self.coschedule:
             raise OptionError(
                 "loops inside kernels are kernels that are co-scheduled",
                 f"control={self.control!r}, coschedule=False",
@@ -116,5 +116,5 @@ class Forced(Options):
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:
             yield "coschedule is off: each kernel is launched by itself"
-        if self.control != "host" and not device.supports_grid_barrier:
+        if self.control == "kernel" and not device.supports_grid_barrier:
             yield f"loops stay on the host: {device.name} runs no persistent kernels"

@@ -23,7 +23,7 @@ from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
-from tvm_tile.tile.time import SCHEDULERS
+from tvm_tile.tile.time import SCHEDULERS, Quantity
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -248,8 +248,19 @@ def sectors_touched(addresses: Ints, size: int) -> Floats:
     return np.asarray(1 + crossed / len(places))
 
 
+def written_sectors(touched: Quantity, used: Quantity) -> Floats:
+    """Sectors that stores move: the cache reads those first that are written in part.
+
+    Args:
+        touched: sectors that are written, each as often as a warp's store touches it.
+        used: sectors that the stored elements would fill.
+    """
+    # A run of elements has two ends, each of which leaves half a sector unused on the average.
+    return np.asarray(touched + np.minimum(touched, 2 * np.maximum(0, touched - used)))
+
+
 def store_sectors(device: Device, tiles: Candidates) -> Floats:
-    """Sectors that all warps' stores of the output write, shape (candidates,).
+    """Sectors that all warps' stores of the output move, shape (candidates,).
 
     Threads store their own tiles, a vector at a time: neighbouring threads' elements lie a tile
     apart. Where groups of threads share the reduction, all store neighbouring elements.
@@ -268,8 +279,9 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
         rest = rest // threads
     touched = sectors_touched(address * size, size)
     apart = operator.outputs / tiles.store_vectors / device.warp_size * touched
-    together = operator.outputs * size / SECTOR * coalescing(write, operator, tiles.block)
-    return np.where(tiles.groups > 1, together, apart)
+    used = operator.outputs * size / SECTOR
+    together = used * coalescing(write, operator, tiles.block)
+    return written_sectors(np.where(tiles.groups > 1, together, apart), used)
 
 
 def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:

@@ -45,12 +45,17 @@ def find_merge(
 
 
 def find_row_merge(stages: Sequence[Operator]) -> Merge | None:
-    """The innermost neighbouring axes along rows that all stages sum, and the last one stores."""
+    """The innermost neighbouring axes of rows that may become one, of those the last stage stores.
+
+    Both are along rows, so that all stages that sum sum both of them, or both count rows.
+    """
     sums = [place for place, op in enumerate(stages) if op.reduce_axes]
+    summed = [{axis.name for axis in stages[place].reduce_axes} for place in sums]
     for merge in _merges(stages, len(stages) - 1, ((), ())):
-        summed = [{axis.name for axis in stages[place].reduce_axes} for place in sums]
         pairs = [merge.axes.get(place, ()) for place in sums]
-        if all(pair and own.issuperset(pair) for pair, own in zip(pairs, summed, strict=True)):
+        both = list(zip(pairs, summed, strict=True))
+        along = all(pair and own.issuperset(pair) for pair, own in both)
+        if along or all(own.isdisjoint(pair) for pair, own in both):
             return merge
     return None
 

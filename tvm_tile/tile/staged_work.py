@@ -139,8 +139,10 @@ def _step(device: Device, tiles: Candidates, reads: SharedReads) -> Part:
         count = elements(read, operator, staged)
         vectors = count / vector_elements(read, operator, staged)
         copies = copies + vectors / device.warp_size
-        # What a thread loads beyond what is unrolled waits for another trip.
-        trips = trips + np.ceil(vectors / (tiles.threads * _LOADS_IN_FLIGHT)) - 1
+        # What a thread loads beyond what is unrolled waits for another trip. So does each load of
+        # padded elements of which some threads have none: its store is branched around.
+        together = np.where(read.is_computed & (vectors % tiles.threads > 0), 1, _LOADS_IN_FLIGHT)
+        trips = trips + np.ceil(vectors / (tiles.threads * together)) - 1
         fetched = fetched + count * read.tensor.element_size * coalescing(read, operator, staged)
         operations = operations + count / device.warp_size * _padding_tests(read, tiles)
     return _part(

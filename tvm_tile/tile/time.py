@@ -306,9 +306,17 @@ class _Model:
             waits = _norm(chip.part_power, *bounds, fetched / part.ahead, behind)
             alone = alone + part.repeats * waits
             asked = [total + part.repeats * own for total, own in zip(asked, bounds, strict=True)]
-        power, shared = chip.block_power, _norm(chip.part_power, *asked) + chip.dispatch_cycles
-        grown = alone**power + (resident**power - 1) * shared**power
-        return np.asarray(grown ** (1 / power))
+        power = chip.block_power
+        own, all_own = (self._shared(asked, count) ** power for count in (1.0, resident))
+        return np.asarray((alone**power + all_own - own) ** (1 / power))
+
+    def _shared(self, asked: Sequence[Quantity], resident: Quantity) -> Floats:
+        """Cycles for which blocks keep the units busy that they share; of one, and of several."""
+        issue, *others = asked
+        fuller = self._fullest(resident) / self._fullest(1.0)
+        chip = self.chip
+        one = _norm(chip.part_power, issue * fuller, *others) + chip.dispatch_cycles
+        return np.asarray(resident * one)
 
     def _asked(self, part: Part) -> list[Quantity]:
         """Cycles for which a part keeps each unit of a multiprocessor busy, if all of it is there.
@@ -322,12 +330,17 @@ class _Model:
             rate = dict(device.matrix_flops)[self.work.dtype] * self.unit.rate_share
             products = part.flops / (rate / device.multi_processor_count / device.clock)
         return [
-            self._slots(part) / SCHEDULERS / chip.issue_share,
+            self._slots(part) * self._fullest(1.0) / chip.issue_share,
             part.wavefronts * chip.wavefront_cycles,
             part.fills / (a_cycle * chip.cache_share),
             part.stores / (a_cycle * chip.store_share),
             products,
         ]
+
+    def _fullest(self, resident: Quantity) -> Quantity:
+        """Share of the blocks' warps that the scheduler with the most of them has."""
+        warps = np.maximum(1.0, resident * np.asarray(self.work.warps))
+        return np.asarray(np.ceil(warps / SCHEDULERS) / warps)
 
     def _slots(self, part: Part) -> Quantity:
         """Issue slots of all warps of a block."""

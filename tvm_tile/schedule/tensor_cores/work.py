@@ -8,15 +8,14 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_tile.graph.expression import Expression
-from tvm_tile.graph.extract import is_choice
+from tvm_tile.graph.extract import is_choice, operations_at
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.products.store_work import StoreWork
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.sum_layout import QUAD
 
-_CALL, _QUOTIENT = 16, 5  # instructions of a function, such as sigmoid's, and of a division
 _LOAD = 4  # of a load: its place, itself, a cast
-_SIMPLE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Max, tirx.Min, tirx.Select)
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.Select)
 
 
 def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
@@ -38,16 +37,12 @@ def operations(value: Any) -> int:
 
     Rounding is not counted, nor is what finds a place, or whether there is one.
     """
-    weights: list[int] = []
+    found: list[int] = []
 
-    def count(weight: int) -> Any:
-        return lambda node: weights.append(weight) if "float" in str(node.ty.dtype) else None
+    def count(node: Any) -> None:
+        if "float" in str(node.ty.dtype) and not is_choice(node):
+            found.append(max(1, operations_at(node)))
 
-    def call(node: ir.Call) -> None:
-        if not is_choice(node):
-            count(_CALL)(node)
-
-    kinds = [(ir.Call, call), (tirx.Div, count(_QUOTIENT))]
-    simple = [(kind, count(1)) for kind in _SIMPLE]
-    tvm_ffi.structural_walk(value, [*kinds, *simple], order="pre")
-    return sum(weights)
+    kinds = [(kind, count) for kind in (ir.Call, *_ARITHMETIC)]
+    tvm_ffi.structural_walk(value, kinds, order="pre")
+    return sum(found)

@@ -72,6 +72,8 @@ def store_part(
     corners = rows // layout.rows * (columns // across)
     held = layout.rows * across / layout.warp  # sums of a thread
     operations, moves = work.storing(warps, held)
+    # Neighbours that are stored one by one each have a branch around their loads.
+    trips = 1 if work.is_wide else held
     return Part(
         repeats=corners,
         fills=work.read_bytes / tiles / corners,
@@ -79,6 +81,6 @@ def store_part(
         operations=operations,
         moves=moves + warps * (held / layout.run + held / QUAD),
         wavefronts=2 * warps * layout.rows * across * SUM_BYTES / WAVEFRONT,
-        loads=1 if work.loads else 0,
+        loads=trips if work.loads else 0,
         exchanges=1,
     )

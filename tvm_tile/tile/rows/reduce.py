@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.tile.adding import adding_work
@@ -23,7 +25,7 @@ from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.rows.walk import vector_of_sum
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import AMID, Part, Scene, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 
 _SHORT = 4  # points of a sum whose thread would have too few loads in flight
 _SHARE = 6  # points of a row that are worth a thread, where there are rows enough
@@ -252,6 +254,10 @@ def _along(tile: ReduceTile, operator: Operator, device: Device) -> Part:
     # What does not change along a sum is loaded once, ahead of it.
     reads = [r for r in operator.reads if not summed or not r.axes.isdisjoint(summed)]
     is_padded = tile.form == "window" and any(read.is_computed for read in reads)
+    loads = [
+        (loads_of(read, own, tile.vector), _lines(read, tile, operator, device.warp_size))
+        for read in reads
+    ]
     return Part(
         repeats=pieces / ahead,
         fills=sum(asked_bytes(read, block) for read in reads),
@@ -260,9 +266,29 @@ def _along(tile: ReduceTile, operator: Operator, device: Device) -> Part:
         * tile.outputs_per_thread
         * points
         * operations_of(operator, device),
-        moves=warps * tile.laps * sum(loads_of(read, own, tile.vector) for read in reads),
+        moves=warps * tile.laps * sum(count for count, _ in loads),
+        # The first-level cache answers a load line by line.
+        wavefronts=warps * tile.laps * sum(count * lines for count, lines in loads),
         loads=tile.laps * tile.outputs_per_thread * points if is_padded else 1,
     )
+
+
+def _lines(read: Access, tile: ReduceTile, operator: Operator, warp: int) -> float:
+    """Lines of the first-level cache in which one load of a warp's threads lies."""
+    size = read.tensor.element_size
+    along = min(warp, tile.threads_per_output) if tile.form == "row" else 1
+    address = np.zeros(warp, np.int64)
+    lanes = np.arange(warp)
+    for axes, rest in (
+        (operator.reduce_axes, lanes % along * tile.vector),
+        (operator.spatial_axes, lanes // along * tile.outputs_per_thread),
+    ):
+        for axis in reversed(axes):
+            address += rest % axis.extent * read.strides.get(axis.name, 0) * size
+            rest = rest // axis.extent
+    reached = len(np.unique(address // WAVEFRONT))
+    width = max(1, min(tile.vector, VECTOR_BYTES // size))
+    return max(reached, len(np.unique(address)) * width * size / WAVEFRONT)
 
 
 def _adding(tile: ReduceTile, operator: Operator, device: Device, after: Operator | None) -> Work:

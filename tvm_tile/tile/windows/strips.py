@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Operator
-from tvm_tile.tile.cost import SECTOR, arithmetic_slots
+from tvm_tile.tile.cost import SECTOR, arithmetic_slots, written_sectors
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.tile import near_ties, ranked
@@ -138,7 +138,7 @@ def strips_work(tile: WindowTile, device: Device, traffic: int) -> Work:
     rows = Part(
         repeats=trips,
         fills=fetched / trips,
-        stores=warps * stores * _sectors(tile, operator.write, vector, device) * SECTOR / trips,
+        stores=warps * stores * _stored_sectors(tile, device) * SECTOR / trips,
         operations=warps * operations / trips,
         moves=warps * (sum(count for _, count, _ in loads) + stores) / trips,
         # The first-level cache answers through the banks of shared memory.
@@ -183,6 +183,9 @@ def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
     return min(nameable_registers(device), max(use.least, needed))
 
 
-def _sectors(tile: WindowTile, access: Access, vector: int, device: Device) -> float:
-    """Sectors that a warp touches when its threads each move one vector."""
-    return warp_sectors(access, tile.operator, tile.outputs_along, vector, device)
+def _stored_sectors(tile: WindowTile, device: Device) -> float:
+    """Sectors that a warp's store moves when its threads each store one vector."""
+    operator, vector = tile.operator, tile.vectors.count
+    touched = warp_sectors(operator.write, operator, tile.outputs_along, vector, device)
+    used = device.warp_size * vector * operator.write.tensor.element_size / SECTOR
+    return float(written_sectors(touched, used))
