@@ -21,10 +21,15 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.
 def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     """The work of an epilogue for each sum of a product."""
     columns = product.right.free
-    is_wide = len(columns) == 1 and columns[0].extent % QUAD == 0 and epilogue.together == QUAD
+    is_ragged = columns[-1].extent % QUAD > 0
     element = epilogue.element
-    loads = len(element.tensors)
-    return StoreWork(operations(element.value), is_wide, epilogue.read_bytes, loads)
+    return StoreWork(
+        operations(element.value),
+        is_wide=len(columns) == 1 and not is_ragged and epilogue.together == QUAD,
+        is_ragged=is_ragged,
+        read_bytes=epilogue.read_bytes,
+        loads=len(element.tensors),
+    )
 
 
 def made_operations(element: Expression) -> int:

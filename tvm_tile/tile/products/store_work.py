@@ -18,6 +18,7 @@ class StoreWork:
     Attributes:
         operations: arithmetic in floating point; a function counts as several.
         is_wide: whether four neighbours are stored at once.
+        is_ragged: whether rows end within four neighbours, each of which has a branch then.
         read_bytes: bytes of the tensors that are read beside the operands, such as residuals and
             biases, once.
         loads: tensors of which each sum's place reads an element.
@@ -25,6 +26,7 @@ class StoreWork:
 
     operations: int = 0
     is_wide: bool = True
+    is_ragged: bool = False
     read_bytes: int = 0
     loads: int = 0
 
@@ -72,8 +74,7 @@ def store_part(
     corners = rows // layout.rows * (columns // across)
     held = layout.rows * across / layout.warp  # sums of a thread
     operations, moves = work.storing(warps, held)
-    # Neighbours that are stored one by one each have a branch around their loads.
-    trips = 1 if work.is_wide else held
+    trips = held if work.is_ragged else 1  # a branch waits for its own loads
     return Part(
         repeats=corners,
         fills=work.read_bytes / tiles / corners,
