@@ -29,10 +29,11 @@ _ELEMENTWISE: dict[str, Evaluate] = {
     "relax.mod": np.fmod,
     "relax.floor_mod": np.mod,
 }
-# What is made of a shape, of a type, or of numbers.
-_OF_NOTHING = frozenset(
+OF_NOTHING = frozenset(
     f"relax.{name}" for name in ("full", "full_like", "zeros", "shape_to_tensor", "arange")
 )
+"""Operators that make a tensor of a shape, of a type, or of numbers."""
+
 PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
 """TVM's modes of ``take``, and NumPy's."""
 
@@ -85,7 +86,7 @@ class KnownValues:
             found = joined_parts(name, call, parts) if len(parts) == len(fields) else None
         else:
             first = self.value(call.args[0])
-            if first is None and name not in _OF_NOTHING:
+            if first is None and name not in OF_NOTHING:
                 return None  # the others, weights perhaps, are not read
             operands = [first, *map(self.value, call.args[1:])]
             found = evaluate(name, call, operands, shape, dtype)
