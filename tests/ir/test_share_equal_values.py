@@ -111,3 +111,25 @@ def test_a_function_that_writes_over_values_of_its_own_is_left_alone(make: Any) 
     x = np.ones(4, "float32")
     grown, other = run(mod, x)
     np.testing.assert_allclose(grown - other, 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("extent", "left"), [(4, 1), (64, 2)])
+def test_large_weights_are_equal_where_they_are_one(extent: int, left: int) -> None:
+    """Small constants are compared, of large ones nobody reads the elements."""
+    x = relax.Var("x", relax.TensorType((extent, extent), "float32"))
+    first, second = (relax.const(np.eye(extent, dtype="float32")) for _ in range(2))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = [builder.emit(relax.op.matmul(x, weight)) for weight in (first, first, second)]
+            total = relax.op.add(builder.emit(relax.op.add(made[0], made[1])), made[2])
+            output = builder.emit_output(total)
+        builder.emit_func_output(output)
+    mod = passed(builder.get())
+    relax.analysis.well_formed(mod)
+    assert calls(mod, "matmul") == left
+    given = np.random.default_rng(0).random((extent, extent), dtype="float32")
+    found = relax.VirtualMachine(tvm.compile(mod, CPU), tvm.cpu())["main"](
+        tvm.runtime.tensor(given)
+    ).numpy()
+    np.testing.assert_allclose(found, 3 * given, rtol=1e-5)

@@ -29,6 +29,11 @@ _ELEMENTWISE: dict[str, Evaluate] = {
     "relax.mod": np.fmod,
     "relax.floor_mod": np.mod,
 }
+OF_NOTHING = frozenset(
+    f"relax.{name}" for name in ("full", "full_like", "zeros", "shape_to_tensor", "arange")
+)
+"""Operators that make a tensor of a shape, of a type, or of numbers."""
+
 PICKS: dict[str, Literal["wrap", "clip"]] = {"wrap": "wrap", "clip": "clip", "fast": "clip"}
 """TVM's modes of ``take``, and NumPy's."""
 
@@ -44,7 +49,7 @@ class KnownValues:
 
     Attributes:
         made: a variable -> the expression that it is bound to; ``None``, or itself, of parameters.
-        most: elements of a tensor above which it is not computed.
+        most: elements of a tensor above which it is neither computed nor read.
         known: variable -> its value, as far as it was asked for.
     """
 
@@ -60,7 +65,8 @@ class KnownValues:
                 self.known[value] = self.value(self.made(value))
             return self.known[value]
         if isinstance(value, tvm.ir.GenericConst):
-            return value.value.numpy() if hasattr(value.value, "numpy") else None
+            is_read = hasattr(value.value, "numpy") and math.prod(value.value.shape) <= self.most
+            return value.value.numpy() if is_read else None
         if isinstance(value, relax.TupleGetItem):
             split = self.made(value.tuple_value)
             is_split = isinstance(split, relax.Call) and split.op == _SPLIT
@@ -79,7 +85,11 @@ class KnownValues:
             parts = [part for part in fields if part is not None]
             found = joined_parts(name, call, parts) if len(parts) == len(fields) else None
         else:
-            found = evaluate(name, call, [self.value(arg) for arg in call.args], shape, dtype)
+            first = self.value(call.args[0])
+            if first is None and name not in OF_NOTHING:
+                return None  # the others, weights perhaps, are not read
+            operands = [first, *map(self.value, call.args[1:])]
+            found = evaluate(name, call, operands, shape, dtype)
         if found is None or found.shape != shape:
             return None
         return found.astype(numpy_dtype(dtype), copy=False)

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import StructuralKey
 
-from tvm_tile.frontend.evaluate import evaluate, part_of_split, static_shape
+from tvm_tile.frontend.evaluate import OF_NOTHING, evaluate, part_of_split, static_shape
 from tvm_tile.frontend.transposed_weights import is_transposition, transposed_weights
 from tvm_tile.graph.functions import mutated
 
@@ -129,11 +129,13 @@ class _Fold(relax.PyExprMutator):
 
     def _folded(self, call: relax.Call, ty: Any) -> relax.Expr:
         """The result as a constant, or ``call``."""
-        operands = [self._constant(argument) for argument in call.args]
         name = getattr(call.op, "name", "")
         shape = static_shape(ty)
-        if shape is None or not operands:
-            return call
+        tensors = [own for own in call.args if isinstance(own.ty, relax.TensorType)]
+        is_known = name in OF_NOTHING or all(map(self._is_constant, tensors))
+        if shape is None or not call.args or not is_known:
+            return call  # weights are not read for nothing
+        operands = [self._constant(argument) for argument in call.args]
         result = evaluate(name, call, operands, shape, str(ty.dtype))
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
         if result is None or result.shape != shape:
@@ -199,13 +201,19 @@ class _Fold(relax.PyExprMutator):
 
     def _constant(self, value: relax.Expr) -> np.ndarray | None:
         value = self._definition(value)
+        if not self._is_constant(value):
+            return None
         if is_transposition(value):  # one that is kept
             source = self._constant(value.args[0])
             return None if source is None else source.T
-        if not isinstance(value, tvm.ir.GenericConst) or not hasattr(value.value, "numpy"):
-            return None
         array: np.ndarray = value.value.numpy()
         return array
+
+    def _is_constant(self, value: relax.Expr) -> bool:
+        value = self._definition(value)
+        if is_transposition(value):
+            return self._is_constant(value.args[0])
+        return isinstance(value, tvm.ir.GenericConst) and hasattr(value.value, "numpy")
 
 
 def _is_call(value: Any, *names: str) -> bool:

@@ -18,7 +18,7 @@ In the end :func:`names_by_function` tells whose value each kernel computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -95,12 +95,13 @@ def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
     }
 
     def names(var: Any, flow: _Flow) -> Mapping[Any, Names]:
-        func = known.get(str(var.name_hint))
-        if not isinstance(func, relax.Function) or func.same_as(after[var]):
-            return flow.names
-        return _inherited(_Flow.of(func, gone), flow)
+        return _inherited(_Flow.of(known[str(var.name_hint)], gone), flow)
 
-    return _changed(after, names)
+    def is_changed(var: Any) -> bool:
+        func = known.get(str(var.name_hint))
+        return isinstance(func, relax.Function) and not func.same_as(after[var])
+
+    return _changed(after, names, is_changed)
 
 
 def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
@@ -234,11 +235,14 @@ def _with_others(flow: _Flow, names: Mapping[Any, Names]) -> Mapping[Any, Names]
     return found
 
 
-def _changed(mod: tvm.IRModule, names: Any) -> tvm.IRModule:
-    """A module whose functions' values carry the names that ``names`` tells of their flow."""
+def _changed(
+    mod: tvm.IRModule, names: Any, is_meant: Callable[[Any], bool] = lambda _: True
+) -> tvm.IRModule:
+    """A module whose functions' values carry the names that ``names`` tells of their flow, those of
+    functions that are meant."""
     changed = None
     for var, func in mod.functions_items():
-        if not isinstance(func, relax.Function):
+        if not isinstance(func, relax.Function) or not is_meant(var):
             continue
         flow = _Flow.of(func)
         wanted = names(var, flow)

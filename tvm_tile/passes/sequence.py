@@ -133,13 +133,16 @@ def fused_cost(
 
     def cost(part: tvm.IRModule) -> Cost | None:
         passes = fusion_passes(device, welding(device, None, first, refused))
-        return predicted_cost(run_passes(passes, part), first)
+        return predicted_cost(run_passes(passes, part, keeps_names=False), first)
 
     return cost
 
 
-def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
-    """Run passes in their order; values keep the names that they have in the user's model.
+def run_passes(
+    passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule, *, keeps_names: bool = True
+) -> tvm.IRModule:
+    """Run passes in their order; values keep the names that they have in the user's model, unless
+    nobody is to see the result.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -148,7 +151,8 @@ def run_passes(passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.I
     for step in passes:
         try:
             # Alone, so that it is known who failed.
-            mod = handed_on(mod, tvm.transform.Sequential([step])(mod))
+            passed = tvm.transform.Sequential([step])(mod)
+            mod = handed_on(mod, passed) if keeps_names else passed
         except TileError:
             raise
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ def one_compilation() -> Iterator[None]:
         BuildError: TVM, or a pass of ours, raised something else.
     """
     let_errors_through()
-    with _COMPILING:
+    with _COMPILING, _former_objects_left_alone():
         try:
             yield
         except _Told as told:
@@ -38,6 +39,20 @@ def one_compilation() -> Iterator[None]:
                 f"{type(error).__name__}: {text}",
                 "report it, with the model",
             ) from error
+
+
+@contextmanager
+def _former_objects_left_alone() -> Iterator[None]:
+    """Meanwhile Python's garbage collector looks at no object that was there before: to look at
+    those of PyTorch, TVM and the model takes it tenths of a second."""
+    if gc.get_freeze_count():  # somebody else's, who may count on it
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def told_apart(progress: Progress | None) -> Progress | None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
+import tvm_ffi
 from tvm import ir, relax
 from tvm_ffi import StructuralKey
 
 from tvm_tile.graph.functions import global_vars, with_relax_functions
 from tvm_tile.passes.ir.rewriter import is_in_place, written_over
 from tvm_tile.passes.state.separate_in_place import with_blocks, writes_in_place
+
+_WEIGHT = 1 << 12  # elements
 
 
 @tvm.transform.module_pass(opt_level=0, name="ShareEqualValues")
@@ -33,12 +38,45 @@ class ShareEqualValues:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        shared = relax.transform.EliminateCommonSubexpr()(mod)
+        shared = _unread(mod, relax.transform.EliminateCommonSubexpr())
         for var in _writers(mod):
             shared[var] = mod[var]
         return with_relax_functions(
             shared, lambda func: _shared(func) if writes_in_place(func) else func
         )
+
+
+def _unread(mod: tvm.IRModule, change: tvm.transform.Pass) -> tvm.IRModule:
+    """What a pass makes of a module if weights are equal only where they are one constant.
+
+    TVM compares constants by their content, for which it would read all weights.
+    """
+    numbers: dict[Any, Any] = {}  # a weight -> a number of its type
+    weights: dict[int, Any] = {}
+
+    def number(constant: Any) -> Any:
+        if not hasattr(constant.value, "shape") or math.prod(constant.value.shape) < _WEIGHT:
+            return constant
+        if constant not in numbers:
+            count = tvm.runtime.tensor(np.array(len(weights)))
+            numbers[constant] = ir.GenericConst(count, constant.ty)
+            weights[len(weights)] = constant
+        return numbers[constant]
+
+    def weight(constant: Any) -> Any:
+        is_number = constant in known
+        return weights[int(constant.value.numpy())] if is_number else constant
+
+    changed = change(_mapped(mod, number))
+    known = set(numbers.values())
+    return _mapped(changed, weight)
+
+
+def _mapped(mod: tvm.IRModule, change: Callable[[Any], Any]) -> tvm.IRModule:
+    """A module with all constants as ``change`` makes them."""
+    return with_relax_functions(
+        mod, lambda func: tvm_ffi.structural_map(func, (ir.GenericConst, change))
+    )
 
 
 def _writers(mod: tvm.IRModule) -> set[Any]:
