@@ -64,12 +64,11 @@ def _unread(mod: tvm.IRModule, change: tvm.transform.Pass) -> tvm.IRModule:
         return numbers[constant]
 
     def weight(constant: Any) -> Any:
-        is_number = constant in known
+        # A number is one of no axes, and says of itself that it has a weight's.
+        is_number = getattr(constant.value, "shape", None) == () and len(constant.ty.shape) > 0
         return weights[int(constant.value.numpy())] if is_number else constant
 
-    changed = change(_mapped(mod, number))
-    known = set(numbers.values())
-    return _mapped(changed, weight)
+    return _mapped(change(_mapped(mod, number)), weight)
 
 
 def _mapped(mod: tvm.IRModule, change: Callable[[Any], Any]) -> tvm.IRModule:
