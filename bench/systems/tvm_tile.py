@@ -32,7 +32,7 @@ class TvmTile:
     weld = True
     coschedule = True
     dependent_launches: bool | Literal["auto"] = "auto"
-    control: Control = "host"
+    control: Control = "auto"
     preload = ("torch", "torch.export", "tvm_tile", "tvm_tile.frontend.torch")
 
     def missing(self) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from operators import einsum
 
 from tvm_tile.device import find_device
-from tvm_tile.tile.products.store_work import BARE, StoreWork
+from tvm_tile.tile.products.store_work import BARE, StoreWork, store_part
 from tvm_tile.tile.products.warpgroup import construct_warpgroup
 from tvm_tile.tile.units.product import Product, find_product
+from tvm_tile.tile.units.sum_layout import MMA_SUMS
 
 H200 = find_device("nvidia/h200")
 SILU = StoreWork(operations=20)
@@ -56,3 +59,13 @@ def test_behind_a_deep_one_it_is_little() -> None:
     (bare,), (silu,) = (construct_warpgroup(of, H200, 1, work) for work in (BARE, SILU))
     assert bare.blocks == 1
     assert bare.seconds < silu.seconds < 1.1 * bare.seconds
+
+
+def test_rows_that_end_within_neighbours_wait_for_each_load() -> None:
+    bias = StoreWork(operations=1, is_wide=False, loads=1)
+    plain, ragged = (
+        store_part(own, MMA_SUMS, (4, 32, 32), 2.0**20, 64)
+        for own in (bias, replace(bias, is_ragged=True))
+    )
+    assert plain.loads == 1 < ragged.loads
+    assert replace(ragged, loads=1) == plain

@@ -48,7 +48,7 @@ from tvm_tile.tile.rows.rows import construct_rows
 from tvm_tile.tile.rows.scan import construct_scan
 from tvm_tile.tile.rows.sort import construct_sort
 from tvm_tile.tile.tile import Tile
-from tvm_tile.tile.time import ALONE, seconds_of
+from tvm_tile.tile.time import ALONE, Part, Work, seconds_of
 from tvm_tile.tile.units.product import Product, find_product
 from tvm_tile.tile.windows.strips import construct_strips
 
@@ -381,3 +381,16 @@ def test_units_without_times_are_refused_by_name(unit: str, case: str) -> None:
 
 def test_flags_take_half_the_time_at_twice_the_clock() -> None:
     assert flag_seconds(twice_as_fast(H200)) == pytest.approx(flag_seconds(H200) / 2)
+
+
+def test_a_warp_too_many_waits_for_its_scheduler() -> None:
+    busy = Part(operations=2.0**20)
+    whole, uneven = (
+        Work(blocks=132, resident=1, warps=warps, parts=(busy,), read=0, written=0)
+        for warps in (8, 9)
+    )
+    even = replace(uneven, blocks=4 * 132, resident=4)
+    seconds = seconds_of([whole, uneven, even], H200)
+    # Of nine warps one scheduler has three, of four times as many each has nine.
+    assert seconds[1] > 1.1 * seconds[0]
+    assert seconds[2] < 4 * 1.02 * seconds[0]

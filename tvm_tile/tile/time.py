@@ -7,7 +7,8 @@ whichever is longest, the others overlapping in part::
 
     alone = start + sum of repeats * norm(issue, shared memory, cache, stores, products, waits)
 
-Blocks that share a multiprocessor hide each other's waits, but share its units::
+Blocks that share a multiprocessor hide each other's waits, but share its units; instructions take
+what the scheduler with most of their warps has of them::
 
     shared(r) = r * (norm(issue, shared memory, cache, stores, products) over all parts + dispatch)
     block(r)  = (alone ** p + shared(r) ** p - shared(1) ** p) ** (1 / p)
@@ -64,7 +65,8 @@ class Part:
     Attributes:
         repeats: how often it is done.
         fills: bytes asked for of the second-level cache or of memory, whole sectors.
-        stores: bytes written there, whole sectors.
+        stores: bytes written there, whole sectors; those written in part are read first, and count
+            twice.
         operations: arithmetic instructions of all warps. A multiply-add counts
             :func:`~tvm_tile.tile.cost.arithmetic_slots`, a conversion one, a division or a function
             as many as it is made of.
