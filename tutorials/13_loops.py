@@ -113,11 +113,11 @@ print(f"\nA scan of {STEPS} steps on the emulated device:")
 found = compiled(Scanned(network), (x,), "emulated")(x)
 torch.testing.assert_close(torch.as_tensor(found), network(x), rtol=1e-4, atol=1e-4)
 
-# 3. Where does it run? With "host" the host counts, and launches the kernels of each iteration. With
-#    "kernel" one persistent kernel (lesson 5) holds the loop. "auto", as always without `Forced`, is
-#    that kernel where it is predicted to take less time. `Forced` is for measurements, and is no
-#    option of users'. A loop that cannot be a kernel stays on the host, and `explain()` says why:
-#    the emulated device has no persistent kernels at all.
+# 3. Where does it run? With "host" the host counts, and launches the kernels of each iteration.
+#    With "kernel" one persistent kernel (lesson 5) holds the loop. "auto", as always without
+#    `Forced`, is that kernel where it is predicted to take less time. `Forced` is for measurements,
+#    and is no option of users'. A loop that cannot be a kernel stays on the host, and `explain()`
+#    says why: the emulated device has no persistent kernels at all.
 
 models = {}
 controls: tuple[Control, ...] = ("host", "kernel", "auto")

@@ -19,7 +19,7 @@ from tvm.s_tir import SBlockRealize
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Task, candidates_at
+from tvm_tile.schedule import RULES, Task, candidates
 from tvm_tile.schedule.s_tir.padding import clamp_padding
 from tvm_tile.schedule.s_tir.staged import draft
 from tvm_tile.tile.construct import construct_contraction
@@ -103,8 +103,9 @@ def scheduled(entry: Case, device: Device) -> list[tirx.PrimFunc]:
     for func in prim_functions(entry, device).values():
         graph = extract(func)
         assert graph is not None
-        found = candidates_at(Task(func, graph, device), (0,))
-        done += [own.func for choices in found.values() for own in choices.values()]
+        asked = Task(func, graph, device)
+        found = (own for finder in RULES for own in candidates(asked, 1, (finder.rule,)))
+        done += [own.func for own in found]
     return done
 
 

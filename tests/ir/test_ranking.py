@@ -16,7 +16,7 @@ from wgmma_cases import WGMMA_CASES, product_case
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import Choice, Finder, Scheduled, Task, candidates, candidates_at, ranking
+from tvm_tile.schedule import Choice, Finder, Scheduled, Task, candidates, ranking
 from tvm_tile.tile.rules import CONTRACTION, MMA, ROW, WGMMA, Rule, RunnerUp
 
 pytestmark = pytest.mark.bank(6)
@@ -108,17 +108,6 @@ def test_a_product_is_compared_with_the_other_matrix_unit_rule() -> None:
     (found,) = candidates(task(product_case("NT", 256, 1024, 1024)), 1)
     assert found.runner_up is not None
     assert {found.rule.name, found.runner_up.rule} == {"wgmma", "mma"}
-
-
-def test_measurements_have_each_rule_by_its_own_ranks() -> None:
-    given = task(product_case("NT", 256, 256, 256))
-    found = candidates_at(given, (0, 2))
-    assert [rule.name for rule in found] == ["wgmma", "mma", "contraction", "row"]
-    for rule, own in found.items():
-        assert [done.rule for done in own.values()] == [rule, rule]
-        assert [done.tile for done in own.values()] == [
-            done.tile for rank, done in enumerate(candidates(given, 3, (rule,))) if rank in own
-        ]
 
 
 EVERY = (

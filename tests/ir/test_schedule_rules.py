@@ -15,7 +15,7 @@ from tvm.relax import op
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.schedule import RULES, Task, candidates, candidates_at
+from tvm_tile.schedule import RULES, Task, candidates
 from tvm_tile.schedule.s_tir.contraction import schedule_contraction
 from tvm_tile.schedule.s_tir.elementwise import schedule_elementwise
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec
@@ -126,10 +126,9 @@ def test_scheduling_is_repeatable_and_leaves_the_function_alone(name: str) -> No
 
 
 def test_candidates_are_ranked_by_predicted_time_but_for_near_ties() -> None:
-    found = candidates_at(task("conv3x3"), (0, 2, 4, 1_000_000))[CONTRACTION]
-    assert next(iter(found)) == 0
-    assert 1_000_000 not in found
-    seconds = [found[rank].seconds for rank in sorted(found)]
+    found = candidates(task("conv3x3"), 5, (CONTRACTION,))
+    seconds = [own.seconds for own in found]
+    assert len(found) == 5
     assert all(a <= 1.02 * b for a, b in itertools.pairwise(seconds))
 
 

@@ -192,8 +192,8 @@ def test_stores_of_neighbouring_threads_share_sectors() -> None:
     # Whole rows, though a row may begin within a sector, and both its ends are read first then.
     # Eight are two runs of four.
     assert max(found) < 1.7
-    # A window that slides is no runs: seven elements a thread, each store with its own sector, which
-    # is read first.
+    # A window that slides is no runs: seven elements a thread, each store with its own sector,
+    # which is read first.
     narrow = conv2d(64, 64, 14, 3)
     odd = sectors(narrow, (1, 64, 2, 7, 8, 1, 1), (1, 1, 1, 7, 1, 1, 1))
     assert odd == pytest.approx(2 * 8 * narrow.write.tensor.size / 32, rel=0.2)

@@ -25,7 +25,6 @@ from tvm_tile.schedule.ranking import (
     RULES,
     Finder,
     candidates,
-    candidates_at,
     schedule,
 )
 from tvm_tile.schedule.rule import Choice, FindChoices, Resident, Scheduled, Task
@@ -39,7 +38,6 @@ __all__ = [
     "Scheduled",
     "Task",
     "candidates",
-    "candidates_at",
     "schedule",
 ]
 

@@ -262,22 +262,6 @@ def _runner_up(taken: Scheduled, firsts: Sequence[Choice]) -> RunnerUp | None:
     return None if best is None else RunnerUp(best.rule.name, best.tile, best.seconds)
 
 
-def candidates_at(task: Task, ranks: Collection[int]) -> dict[Rule, dict[int, Scheduled]]:
-    """Schedules of a function by each rule, in the rule's own order; for measurements.
-
-    Rules are in the order of ``RULES``. Of each there are the choices at ``ranks``, as far as it
-    has them and TVM can write them; rules without any are left out.
-    """
-    found: dict[Rule, dict[int, Scheduled]] = {}
-    for finder in RULES:
-        choices = attempt(partial(finder.find, task, max(ranks) + 1)) or ()
-        written = {rank: attempt(choices[rank]) for rank in ranks if rank < len(choices)}
-        own = {rank: done for rank, done in sorted(written.items()) if done is not None}
-        if own:
-            found[choices[0].rule] = own
-    return found
-
-
 def attempt(call: Callable[[], T]) -> T | None:
     """The answer of a call; ``None`` where TVM fails in it."""
     try:
