@@ -25,7 +25,7 @@ from tvm_tile.schedule.ranking import attempt
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.verify.reference import References
 
-_ASKED = 8  # choices of each rule
+_ASKED = 12  # choices of each rule
 _GUARD = 256  # elements behind each tensor that must stay as they are
 
 

@@ -113,7 +113,7 @@ def test_measured_tiles_are_kept_and_described_again(
     read = Samples.read(tmp_path / "of.tiles.json")
     assert read == samples
     assert (predictions(read.tiles, H200, ALONE) == predictions(samples.tiles, H200, ALONE)).all()
-    monkeypatch.setattr("tvm_tile.calibrate.tiles.cases", lambda: iter(FEW))
+    monkeypatch.setattr("tvm_tile.calibrate.tiles.all_cases", lambda: iter(FEW))
     silent = replace(samples, tiles=tuple(replace(tile, works=()) for tile in samples.tiles))
     assert described(silent, H200) == samples
 
@@ -131,7 +131,7 @@ def timer_on(_: Device) -> Iterator[Timer]:
 
 @pytest.fixture
 def _few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvm_tile.calibrate.tiles.cases", lambda: iter(FEW))
+    monkeypatch.setattr("tvm_tile.calibrate.tiles.all_cases", lambda: iter(FEW))
     monkeypatch.setattr("tvm_tile.calibrate.tiles.timer_on", timer_on)
     monkeypatch.setattr("tvm_tile.calibrate.calibrate", lambda *_: (H200, H200))
 

@@ -71,10 +71,12 @@ def kinds_of(kernels: Sequence[KernelReport]) -> list[str]:
 @pytest.mark.parametrize("bias", [False, True])
 def test_an_attention_is_a_product_and_a_chain(dtype: str, batch: int, bias: bool) -> None:
     kernels, decisions = compiled(lambda x: attention(x, 12, bias=bias), (batch, 128, 768), dtype)
-    assert kinds_of(kernels) == ["attention", "product"]
-    (own,) = [decision for decision in decisions if decision.rule == "side by side"]
-    assert own.functions == ("matmul_768",) * 3
-    assert not own.reason
+    (own,) = [d for d in decisions if d.rule == "side by side" and not d.reason]
+    apart = 3 - len(own.functions)
+    assert set(own.functions) == {"matmul_768"}
+    # Of 8,192 rows two products side by side and one alone may take as long as all three.
+    assert apart <= (batch > 1)
+    assert kinds_of(kernels) == ["attention", "product", *["product"] * apart]
 
 
 def test_a_narrow_product_that_would_shift_the_others_stays_alone() -> None:

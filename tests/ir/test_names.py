@@ -176,7 +176,8 @@ def test_products_side_by_side_are_all_named() -> None:
 
 
 def test_operators_of_regions_are_named_by_whose_parameters_they_read() -> None:
-    model = compiled(Loop().eval(), torch.zeros(3, 32))
+    on_host = Forced(control="host", cache=False)
+    model = compiled(Loop().eval(), torch.zeros(3, 32), options=on_host)
     # All but the first look whether there is anything to do, and the head.
     told = model.explain()
     assert f"{len(model.report.kernels) - 2} kernels are in loops of the host that end when" in told
