@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_tile.device.device import Device
+from tvm_tile.tile.asked import MOST_IN_FLIGHT
 from tvm_tile.tile.time import Part, Quantity, Work
 
 
@@ -24,7 +25,7 @@ def adding_work(parts: Quantity, size: int, device: Device) -> Work:
         stores=held,
         operations=parts * vectors,
         moves=(parts + 1) * vectors,
-        loads=np.ceil(np.asarray(parts) / _LOADS_IN_FLIGHT),
+        loads=np.ceil(np.asarray(parts) / MOST_IN_FLIGHT),
     )
     return Work(
         blocks=-(-size // held),
@@ -37,4 +38,3 @@ def adding_work(parts: Quantity, size: int, device: Device) -> Work:
 
 
 _ADDING_THREADS, _SUM_BYTES = 64, 4
-_LOADS_IN_FLIGHT = 16  # of a thread, whose parts are unrolled

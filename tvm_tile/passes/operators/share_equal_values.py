@@ -51,16 +51,14 @@ def _unread(mod: tvm.IRModule, change: tvm.transform.Pass) -> tvm.IRModule:
 
     TVM compares constants by their content, for which it would read all weights.
     """
-    numbers: dict[Any, Any] = {}  # a weight -> a number of its type
-    weights: dict[int, Any] = {}
+    numbers: dict[Any, Any] = {}  # a weight -> its place among them, as a number of its type
 
     def number(constant: Any) -> Any:
         if not hasattr(constant.value, "shape") or math.prod(constant.value.shape) < _WEIGHT:
             return constant
         if constant not in numbers:
-            count = tvm.runtime.tensor(np.array(len(weights)))
-            numbers[constant] = ir.GenericConst(count, constant.ty)
-            weights[len(weights)] = constant
+            place = tvm.runtime.tensor(np.array(len(numbers)))
+            numbers[constant] = ir.GenericConst(place, constant.ty)
         return numbers[constant]
 
     def weight(constant: Any) -> Any:
@@ -68,7 +66,9 @@ def _unread(mod: tvm.IRModule, change: tvm.transform.Pass) -> tvm.IRModule:
         is_number = getattr(constant.value, "shape", None) == () and len(constant.ty.shape) > 0
         return weights[int(constant.value.numpy())] if is_number else constant
 
-    return _mapped(change(_mapped(mod, number)), weight)
+    changed = change(_mapped(mod, number))
+    weights = list(numbers)
+    return _mapped(changed, weight)
 
 
 def _mapped(mod: tvm.IRModule, change: Callable[[Any], Any]) -> tvm.IRModule:
