@@ -78,3 +78,11 @@ def bias_relu(body: Callable[..., Any], *, shape: Shape) -> Callable[..., Any]:
 
 def residual(body: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, w, r: op.nn.relu(op.add(body(x, w), r))
+
+
+def shifted_windows(x: Any) -> Any:
+    """Windows of 7 x 7 as three images again, whose last three rows come first."""
+    windows = op.reshape(x, (3, 8, 8, 7, 7, 48))
+    image = op.reshape(op.permute_dims(windows, [0, 1, 3, 2, 4, 5]), (3, 56, 56, 48))
+    parts = ((53, 56), (0, 53))
+    return op.concat(tuple(op.strided_slice(image, [1], [a], [b]) for a, b in parts), 1)

@@ -15,6 +15,7 @@ from kernel_bodies import (
     pool,
     residual,
     scalar,
+    shifted_windows,
     swap_last,
 )
 from tvm import relax
@@ -80,7 +81,8 @@ MOVES = (
     case("slice_backwards", "elementwise",
          lambda x: op.strided_slice(x, [1], [15], [2], [-3]), (4, 17)),
     case("flip", "elementwise", lambda x: op.flip(x, 1), (4, 16)),
-    case("take_rows", "elementwise", lambda x, i: op.take(x, i, 0), (4, 40), i64(7)),
+    case("take_rows", "elementwise", lambda x, i: op.take(x, i, 0), (70, 256), i64(1500)),
+    case("shifted_windows", "elementwise", shifted_windows, (192, 49, 48)),
     case("take_columns", "elementwise", lambda x, i: op.take(x, i, 1), (5, 4), i32(2, 3)),
     case("gather_elements", "elementwise", lambda x, i: op.gather_elements(x, i, 1),
          (5, 4), i64(5, 9)),
@@ -387,14 +389,12 @@ POOLS = (
     case("avg_pool_ceil", "window", pool("avg_pool2d", (3, 2), strides=2, ceil_mode=True),
          (1, 5, 12, 12)),
     case("global_pool", "row", lambda x: op.nn.adaptive_avg_pool2d(x, (1, 1)), (2, 9, 7, 7)),
-    case("max_pool_nhwc", "window", pool("max_pool2d", 2, strides=2, layout="NHWC"),
-         (1, 8, 8, 12)),
+    case("max_pool_nhwc", "window", pool("max_pool2d", 2, strides=2, layout="NHWC"), (1, 8, 8, 12)),
     case("avg_pool3d_overlapping", "window", pool("avg_pool3d", 3, strides=2, padding=1),
          (1, 3, 7, 9, 8)),
     case("max_pool1d", "window", pool("max_pool1d", 3, strides=2, padding=1), (2, 5, 17)),
     case("avg_pool3d", "window", pool("avg_pool3d", 2, strides=2), (1, 3, 4, 6, 8)),
-    case("adaptive_pool", "window", lambda x: op.nn.adaptive_avg_pool2d(x, (3, 2)),
-         (1, 4, 6, 8)),
+    case("adaptive_pool", "window", lambda x: op.nn.adaptive_avg_pool2d(x, (3, 2)), (1, 4, 6, 8)),
 )  # fmt: skip
 
 CASES = (*ELEMENTWISE, *MOVES, *REDUCTIONS, *ROWS, *MATMULS, *MATVECS, *CONVOLUTIONS, *POOLS)

@@ -134,6 +134,26 @@ def test_flat_vectors_run_across_rows_that_every_access_has_whole() -> None:
     assert flat(turned) == 1
 
 
+def test_what_tells_the_row_may_be_anything_where_a_row_has_its_own_loop() -> None:
+    rows = (Axis("i", 40), Axis("j", 64))
+    out = Access(Tensor("out", (40, 64), "float32"), (index(i=1), index(j=1)))
+    table = Tensor("table", (100, 64), "float32")
+    found = AffineIndex((("i", 1),), is_exact=False)
+    numbers = Access(Tensor("numbers", (40,), "int64"), (index(i=1),))
+
+    def vectors(*reads: Access) -> int:
+        operator = Operator("f", rows, reads, out, 1)
+        assert vector_elements(operator) == 1
+        return flat_vector_elements(operator)
+
+    gathered = Access(table, (found, index(j=1)))
+    assert vectors(gathered, numbers) == 4
+    assert vectors(replace(gathered, is_computed=True, guards=frozenset("i"))) == 4
+    assert vectors(replace(gathered, is_computed=True, guards=frozenset("j"))) == 1
+    assert vectors(replace(gathered, is_computed=True)) == 1
+    assert vectors(Access(table, (found, AffineIndex((("j", 1),), is_exact=False)))) == 1
+
+
 def check_reduction(tile: ReduceTile, operator: Operator, device: Device) -> None:
     outputs = math.prod(axis.extent for axis in operator.spatial_axes)
     assert tile.outputs == outputs

@@ -33,6 +33,7 @@ from tvm_tile.passes import (
     MultiplyPowers,
     NarrowProducts,
     ReadTransposed,
+    SimplifyPlaces,
     WidenLate,
     fused_cost,
 )
@@ -57,6 +58,7 @@ LOOPS = (
     MarkReductions,
     MarkSpreads,
     MultiplyPowers,
+    SimplifyPlaces,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -59,15 +60,15 @@ def extract_operator(block: SBlock) -> Operator | None:
     if write is None:
         return None
     nodes = nodes_in(body.value, tvm.ir.TensorLoad, tvm.ir.Call, *_BINARY)
-    guarded = _guarded_buffers(nodes)
+    guards = [_Guard.of(node, names) for node in nodes if is_choice(node)]
     reads: list[Access] = []
     for load in (node for node in nodes if isinstance(node, tvm.ir.TensorLoad)):
         access = _access(load.source, load.indices, names)
         if access is None:
             return None
         if access.tensor != write.tensor:
-            computed = any(load.source.same_as(buffer) for buffer in guarded)
-            reads.append(Access(access.tensor, access.indices, computed))
+            own = [guard.axes for guard in guards if guard.holds(load.source)]
+            reads.append(replace(access, is_computed=bool(own), guards=frozenset().union(*own)))
     unique = tuple(dict.fromkeys(reads))
     return Operator(
         name=block.name_hint,
@@ -128,9 +129,28 @@ def has_vector_form(call: Any) -> bool:
     return is_choice(call) or bool(call.op.get_attr("TVectorizable"))
 
 
-def _guarded_buffers(nodes: list[Any]) -> list[Any]:
-    """Buffers read under an ``if_then_else``: padding or a cut-out, no plain load."""
-    return [load.source for guard in filter(is_choice, nodes) for load in loads_in(guard)]
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """An ``if_then_else``: padding or a cut-out, no plain load.
+
+    Attributes:
+        buffers: the buffers that are read under it.
+        axes: names of the axes that its condition depends on.
+    """
+
+    buffers: tuple[Any, ...]
+    axes: frozenset[str]
+
+    @classmethod
+    def of(cls, choice: Any, names: Names) -> _Guard:
+        """What a choice guards; ``names`` are those of its block's variables."""
+        condition = names.ranges.simplify(choice.args[0])
+        used = (names.axes[v] for v in nodes_in(condition, tirx.Var) if v in names.axes)
+        return cls(tuple(load.source for load in loads_in(choice)), frozenset(used))
+
+    def holds(self, buffer: Any) -> bool:
+        """Whether a buffer is read under it."""
+        return any(buffer.same_as(own) for own in self.buffers)
 
 
 def _access(buffer: Any, indices: Any, names: Names) -> Access | None:

@@ -86,11 +86,19 @@ class AffineIndex:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A tensor together with one index per dimension."""
+    """A tensor together with one index per dimension.
+
+    Attributes:
+        tensor: the tensor.
+        indices: one a dimension.
+        is_computed: whether an inlined producer (padding, cast) stands between it and memory.
+        guards: names of the axes on which it depends whether an element is read at all.
+    """
 
     tensor: Tensor
     indices: tuple[AffineIndex, ...]
-    is_computed: bool = False  # an inlined producer (padding, cast) stands between it and memory
+    is_computed: bool = False
+    guards: frozenset[str] = frozenset()
 
     @property
     def axes(self) -> frozenset[str]:
@@ -117,7 +125,8 @@ class Access:
         """
         terms = (tuple((names[axis], c) for axis, c in index.terms) for index in self.indices)
         indices = zip(self.indices, terms, strict=True)
-        return replace(self, indices=tuple(replace(old, terms=own) for old, own in indices))
+        moved = tuple(replace(old, terms=own) for old, own in indices)
+        return replace(self, indices=moved, guards=frozenset(names[g] for g in self.guards))
 
     def region(self, tile: dict[str, int]) -> tuple[int, ...]:
         """Extents of what is touched when each axis runs over ``tile[axis]`` values."""

@@ -18,6 +18,7 @@ from tvm_tile.passes.operators.inline_constants import InlineConstants
 from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
 from tvm_tile.passes.operators.narrow_products import NarrowProducts
 from tvm_tile.passes.operators.read_transposed import ReadTransposed
+from tvm_tile.passes.operators.simplify_places import SimplifyPlaces
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.scheduling.measure_candidates import MeasureCandidates, given_name
@@ -74,6 +75,7 @@ __all__ = [
     "ReadTransposed",
     "Remembered",
     "ScheduleTiles",
+    "SimplifyPlaces",
     "StoredPlans",
     "WidenLate",
     "conditional_calls",

@@ -29,6 +29,7 @@ from tvm_tile.passes.operators.name_buffers import NameBuffers
 from tvm_tile.passes.operators.narrow_products import NarrowProducts
 from tvm_tile.passes.operators.read_transposed import ReadTransposed
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
+from tvm_tile.passes.operators.simplify_places import SimplifyPlaces
 from tvm_tile.passes.operators.slice_splits import SliceSplits
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, predicted_cost
@@ -90,6 +91,7 @@ def fusion_passes(
         EmptySums(),
         InfiniteExtrema(),
         MultiplyPowers(),
+        SimplifyPlaces(),
         *fusion,
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(),

@@ -38,7 +38,7 @@ from tvm_tile.schedule.rule import (
     works_of,
 )
 from tvm_tile.schedule.s_tir.normalize import inlined
-from tvm_tile.schedule.s_tir.steps import bind_loop, blocks_named, flat_loop
+from tvm_tile.schedule.s_tir.steps import bind_elements, bind_loop, blocks_named, flat_loop
 from tvm_tile.tile.moves.plain import PlainTile, construct_plain, opaque_work, together
 from tvm_tile.tile.rules import ELEMENTWISE
 from tvm_tile.tile.tile import priced, ranked
@@ -109,7 +109,7 @@ def _written(sch: Schedule, outputs: Sequence[str], tiles: tuple[PlainTile, ...]
     """The schedule with a tile for each output."""
     sch = sch.copy()
     for name, tile in zip(outputs, tiles, strict=True):
-        bind_loop(sch, flat_loop(sch, sch.get_sblock(name)), tile.block_size, tile.vector)
+        bind_elements(sch, sch.get_sblock(name), tile.block_size, tile.vector)
     main = max(tiles, key=lambda tile: tile.seconds)
     seconds = sum(tile.seconds for tile in tiles)
     return as_written(sch.mod["main"], ELEMENTWISE, replace(main, seconds=seconds))

@@ -133,6 +133,22 @@ def bind_loop(sch: Schedule, flat: LoopRV, threads: int, vector: int = 0) -> Non
         sch.vectorize(*inner)
 
 
+def bind_elements(sch: Schedule, block: SBlockRV, threads: int, vector: int) -> None:
+    """Spread all loops of ``block`` over the grid, neighbours in vectors.
+
+    Where rows have whole vectors, these are loops of their own: what differs from row to row is
+    then seen to be the same for all of a vector.
+    """
+    loops = list(sch.get_loops(block))
+    if vector == 1 or not loops or extent(sch, loops[-1]) % vector:
+        bind_loop(sch, flat_loop(sch, block), threads, vector)
+        return
+    *rows, last = loops
+    outer, inner = sch.split(last, [None, vector])
+    bind_loop(sch, fuse(sch, [*rows, outer]), threads)
+    sch.vectorize(inner)
+
+
 def keep_sum(sch: Schedule, main: SBlockRV, outputs: tuple[str, ...]) -> SBlockRV:
     """Keep a reduction's sum in registers; returns the block that takes it to global memory.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
-from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Operator
 from tvm_tile.tile.asked import (
     asked_bytes,
     box_of,
@@ -179,6 +179,25 @@ def vector_elements(operator: Operator) -> int:
     return math.gcd(last.extent, widest, _alignment(operator.write, {last.name}))
 
 
+def row_vector_elements(operator: Operator) -> int:
+    """Neighbouring outputs of a row that are a vector, where the row is told by a loop of its own.
+
+    Then it may be anything that tells which row is read, and whether: a gather's index, a division,
+    a condition.
+    """
+    *_, last = (None, *(axis.name for axis in operator.spatial_axes if axis.extent > 1))
+
+    def at_a_row(read: Access) -> Access:
+        is_free = bool(read.guards) and last not in read.guards
+        indices = tuple(
+            index if last in dict(index.terms) else AffineIndex(()) for index in read.indices
+        )
+        return replace(read, indices=indices, is_computed=read.is_computed and not is_free)
+
+    reads = tuple(at_a_row(read) for read in operator.reads if last in read.axes)
+    return vector_elements(replace(operator, reads=reads))
+
+
 def flat_vector_elements(operator: Operator) -> int:
     """Neighbouring outputs of a vector, where threads run through all outputs regardless of rows.
 
@@ -200,7 +219,7 @@ def flat_vector_elements(operator: Operator) -> int:
         run, names = run * inner[0][1], within
     widest = widest_vector((*operator.reads, operator.write))
     alignment = _alignment(operator.write, names)
-    return max(vector_elements(operator), math.gcd(run, widest, alignment))
+    return max(row_vector_elements(operator), math.gcd(run, widest, alignment))
 
 
 def _alignment(write: Access, run: set[str]) -> int:

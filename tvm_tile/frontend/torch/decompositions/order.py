@@ -1,4 +1,4 @@
-"""What is found by order or by counting: medians, modes, places in sorted sequences, histograms.
+"""What order and counting find: medians, modes, places in sorted sequences, histograms, rolls.
 
 NaN is the largest value and elements that are equal keep their order, as in PyTorch's stable sort.
 """
@@ -6,7 +6,7 @@ NaN is the largest value and elements that are equal keep their order, as in PyT
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -141,6 +141,20 @@ def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.where((found < x.numel())[:, None], torch.stack(digits, 1), fill_value)
 
 
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Two slices, the other way round: which elements are read is known, and neighbours stay so."""
+    if not dims:
+        return _roll(x.flatten(), shifts, (0,)).reshape(x.shape)
+    if not all(isinstance(x.size(dim), int) for dim in dims):
+        return NotImplemented
+    if x.numel():
+        for shift, dim in zip(shifts, dims, strict=True):
+            if last := shift % x.size(dim):
+                first = x.size(dim) - last
+                x = torch.cat((x.narrow(dim, first, last), x.narrow(dim, 0, first)), dim)
+    return x.clone()
+
+
 _ATEN = torch.ops.aten
 DECOMPOSITIONS: Decompositions = {
     _ATEN.kthvalue.default: _kthvalue,
@@ -156,4 +170,5 @@ DECOMPOSITIONS: Decompositions = {
     _ATEN.histc.default: _histc,
     _ATEN.repeat_interleave.Tensor: _repeat_interleave,
     _ATEN.nonzero_static.default: _nonzero_static,
+    _ATEN.roll.default: _roll,
 }
