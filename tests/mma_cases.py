@@ -67,6 +67,19 @@ def _convolutions() -> list[Case]:
     ]
 
 
+# Convolutions of whole units of few channels: ragged, odd, in groups, dilated, of even windows.
+IMAGES = tuple(
+    replace(entry, rules="mma")
+    for entry in (
+        conv_case("image_7x7", (2, 21, 30, 8), (16, 7, 7, 8), strides=2, padding=3),
+        conv_case("image_3x3", (1, 21, 30, 8), (24, 3, 3, 8), padding=1),
+        conv_case("image_of_16", (2, 21, 33, 16), (17, 3, 3, 16), strides=2, padding=1),
+        conv_case("image_of_24", (2, 9, 19, 24), (15, 3, 3, 24), strides=2),
+        conv_case("image_dilated", (1, 13, 12, 32), (48, 3, 3, 32), padding=4, dilation=2),
+        conv_case("image_2x2", (1, 13, 12, 40), (130, 2, 2, 40), padding=(0, 1, 1, 0)),
+        conv_case("image_grouped", (1, 13, 12, 32), (32, 3, 3, 16), padding=1, groups=2),
+    )
+)
 # Strides, or windows, that bulk copies do not take.
 ONLY_MMA = tuple(
     replace(entry, rules="mma")
@@ -84,4 +97,5 @@ MMA_CASES = (
         if entry.inputs[0].dtype in ("float16", "bfloat16")
     ),
     *ONLY_MMA,
+    *IMAGES,
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emulated import arguments, built, emulated_error
 from kernels import Case, offers, prim_functions, rules_of
-from mma_cases import MMA_CASES, ONLY_MMA
+from mma_cases import IMAGES, MMA_CASES, ONLY_MMA
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
@@ -125,3 +126,23 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path, *, late:
     # The first choice, and one far from it.
     choice = found[len(found) // 2 if late else 0]()
     assert emulated_error(choice, of, A100, tmp_path, late=late) < 2e-3
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("entry", IMAGES, ids=lambda entry: entry.name)
+def test_fragments_come_from_where_the_image_lies(
+    entry: Case, tmp_path: Path, *, stays: bool, late: bool
+) -> None:
+    # With one multiprocessor few blocks are many tiles'.
+    device = replace(A100, multi_processor_count=1 if stays else A100.multi_processor_count)
+    (func,) = prim_functions(entry, A100).values()
+    found = [choice for choice in choices_of(func, device) if choice.tile.startswith("image")]
+    found = [choice for choice in found if choice.tile.endswith("in turns") == stays]
+    if stays and entry.name in ("image_2x2", "image_grouped"):
+        assert not found  # blocks that stay keep all weights
+        return
+    of = arguments(func)
+    for choice in (found[0], found[len(found) // 2]):
+        assert emulated_error(choice(), of, A100, tmp_path, late=late) < 2e-3

@@ -14,6 +14,7 @@ from operators import conv_nhwc, einsum
 
 from tvm_tile.device import Device, MemoryLevel, find_device
 from tvm_tile.graph.tile_graph import Operator
+from tvm_tile.tile.products.image import ImageTile, construct_image, units_of_sum
 from tvm_tile.tile.products.mma import MmaTile, construct_mma, mma_dtypes
 from tvm_tile.tile.products.warp_tile import WarpTile, chunk_counts, tile_counts
 from tvm_tile.tile.units.product import Operand, Product, find_product
@@ -201,3 +202,31 @@ def test_a_tile_describes_itself() -> None:
     tile = WarpTile(MmaUnit(), 64, 32, (2, 4), 32, 4)
     assert tile.describe() == "block 128 by 128, depth 32, 4 stages, 2 by 4 warps"
     assert (tile.rows, tile.columns, tile.block_size) == (128, 128, 256)
+
+
+@given(st.integers(0, 200), st.integers(1, 80))
+def test_units_that_a_warp_loads_at_once_lie_on_all_banks(first: int, apart: int) -> None:
+    tile = ImageTile(MmaUnit(), 16, 16, (1, 1), 16, 1, apart=apart)
+    found = [tile.swizzled(first + row * apart) for row in range(8)]
+    assert len({unit % 8 for unit in found}) == 8
+    whole = [tile.swizzled(unit) for unit in range(first // 8 * 8, first // 8 * 8 + 8)]
+    assert sorted(whole) == list(range(first // 8 * 8, first // 8 * 8 + 8))
+
+
+def test_images_lie_in_shared_memory_once_where_channels_are_few() -> None:
+    thin = convolution(64, (56, 56), 16, 16, padding=1)
+    tiles = construct_image(thin, H200)
+    assert tiles
+    for tile in tiles:
+        rows, columns = tile.box[-2:]
+        assert tile.places == (1, rows + 2, columns + 2)
+        assert tile.channels == 2
+        assert tile.rows == math.prod(tile.box) == tile.warps[0] * tile.warp_rows
+        assert tile.turns * tile.grid >= tile.tiles == 64 * -(-56 // rows) * -(-56 // columns)
+        assert units_of_sum(tile, thin)[:8] == [
+            *(0, 1, 2, 3, 4, 5),
+            *((columns + 2) * 2, (columns + 2) * 2 + 1),
+        ]
+    assert not construct_image(convolution(64, (56, 56), 64, 64, padding=1), H200)
+    assert not construct_image(convolution(64, (56, 56), 12, 12, padding=1), H200)
+    assert not construct_image(product(128, 128, 128), H200)

@@ -73,6 +73,9 @@ def _first_convolutions() -> Iterator[Case]:
         (1, 14, 256, 1024, 1, 1, SINGLE), (16, 32, 64, 64, 3, 1, SINGLE),
         (64, 28, 58, 58, 1, 1, HALF), (64, 14, 116, 116, 1, 1, HALF),
         (64, 7, 232, 232, 1, 1, HALF), (8, 256, 16, 3, 3, 1, HALF), (8, 256, 16, 3, 3, 1, SINGLE),
+        (64, 224, 3, 64, 7, 2, HALF), (64, 224, 3, 32, 3, 2, HALF), (64, 256, 3, 16, 3, 1, HALF),
+        (64, 256, 16, 16, 3, 1, HALF), (64, 56, 48, 48, 3, 1, HALF), (16, 128, 32, 32, 3, 1, HALF),
+        (1, 256, 16, 16, 3, 1, HALF), (1, 224, 3, 64, 7, 2, HALF),
     ):  # fmt: skip
         shapes: tuple[Shape, ...] = (
             (batch, channels, size, size), (filters, channels, kernel, kernel), (1, filters, 1, 1),

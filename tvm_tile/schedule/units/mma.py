@@ -16,6 +16,17 @@ _REGISTERS = 4  # of a fragment of either operand, and of two products' sums of 
 _COLUMNS = 8  # of a product
 
 
+class Lines(Protocol):
+    """Where fragments of an operand lie in shared memory."""
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether rows, not the depth, are contiguous."""
+
+    def moved(self, start: Any, row: int, depth: int) -> Any:
+        """Bytes to a fragment so many rows and so deep into an operand, given where it starts."""
+
+
 class LoadedMma(Protocol):
     """Fragments of an operand in registers."""
 
@@ -34,12 +45,12 @@ class MmaOperand:
 
     Attributes:
         slab: layout of the chunk in shared memory.
-        start: bytes into a stage, for this thread.
+        start: where it starts for this thread, as the layout tells it: bytes into a stage.
         count: fragments of a depth.
         registers: registers of 32 bits.
     """
 
-    slab: Slab
+    slab: Lines
     start: Any
     count: int
     registers: Any

@@ -11,13 +11,17 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 
+from tvm import tirx
+
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
+from tvm_tile.schedule.warp_products.image import write_image_kernel
 from tvm_tile.schedule.warp_products.kernel import write_kernel
+from tvm_tile.tile.products.image import ImageTile, construct_image
 from tvm_tile.tile.products.matrix_cores import construct_matrix_cores, matrix_core_dtypes
-from tvm_tile.tile.products.mma import construct_mma, mma_dtypes, shorter_work
+from tvm_tile.tile.products.mma import MmaTile, construct_mma, mma_dtypes, shorter_work
 from tvm_tile.tile.products.warp_tile import LEAST_LINE
 from tvm_tile.tile.rules import MATRIX_CORES, MMA
 from tvm_tile.tile.time import least_product_seconds
@@ -26,12 +30,21 @@ from tvm_tile.tile.units.product import fold_window
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a product of dtypes that NVIDIA's device multiplies a warp at a time."""
-    found = _find(task, mma_dtypes(task.device))
+    found = find_in(task, mma_dtypes(task.device))
     if found is None:
         return ()
-    work = store_work(found.epilogue, found.product)
-    tiles = construct_mma(found.product, task.device, count, work, task.scene)
-    return choices_of(MMA, tiles, partial(write_kernel, found))
+    folded, work = _folded(found), store_work(found.epilogue, found.product)
+    # An image's part is whole at all extents, or is told by none.
+    images = () if found.limits else construct_image(found.product, task.device, work, task.scene)
+    others = construct_mma(folded.product, task.device, count, work, task.scene)
+    tiles = sorted((*images, *others), key=lambda tile: tile.seconds)[:count]
+
+    def write(tile: MmaTile) -> tirx.PrimFunc:
+        if isinstance(tile, ImageTile):
+            return write_image_kernel(found, tile)
+        return write_kernel(folded, tile)
+
+    return choices_of(MMA, tiles, write)
 
 
 def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
@@ -62,7 +75,10 @@ def least_seconds(task: Task) -> float:
 def _find(task: Task, dtypes: Container[str]) -> ProductMatch | None:
     """The product of a function, its windows folded into chunks."""
     found = find_in(task, dtypes)
-    if found is None:
-        return None
+    return None if found is None else _folded(found)
+
+
+def _folded(found: ProductMatch) -> ProductMatch:
+    """The same product, its windows folded into chunks."""
     element = found.product.left.tensor.element_size
     return replace(found, product=fold_window(found.product, LEAST_LINE // element))

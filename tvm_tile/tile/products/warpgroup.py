@@ -283,14 +283,19 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     left, right, extent = product.left, product.right, product.depth.extent
     depth = extent / -(-extent // tile.depth)
     sides = ((left, tile.rows), (right, tile.columns))
-    lines = sum(side.extent / math.prod(counts(side.free, box)) for side, box in sides)
-    filled = lines * depth * left.tensor.element_size
+    counted = [side.extent / math.prod(counts(side.free, box)) for side, box in sides]
+    length = depth * left.tensor.element_size
+    filled = sum(counted) * length
+    asked = sum(
+        rows * (_in_lines(side, length) if side.is_depth_major else length)
+        for (side, _), rows in zip(sides, counted, strict=True)
+    )
     line = LINE // left.tensor.element_size
     copies = sum(1 if side.is_depth_major else box[-1] // line for side, box in sides)
     warps = WARPGROUP // device.warp_size * tile.sharers
     multiplied = LINE // STEP_BYTES * tile.instructions
     chunk = Part(
-        fills=filled,
+        fills=asked,
         operations=warps * (multiplied * _OF_AN_INSTRUCTION + _OF_A_GROUP),
         moves=copies + _OF_A_STAGE * (1 + warps),
         wavefronts=filled / WAVEFRONT,
@@ -298,6 +303,21 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     )
     moved = (left.read_size + right.read_size, product.write.tensor.size)
     return ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
+
+
+def _in_lines(operand: Operand, length: float) -> float:
+    """Bytes of the whole lines of memory in which a row of a chunk lies, on average.
+
+    A bulk copy asks for each of them: a row of 48 channels is 96 bytes, every other one in two.
+    """
+    steps = [
+        abs(coefficient) * stride
+        for index, stride in zip(operand.indices[:-1], operand.strides[:-1], strict=True)
+        for _, coefficient in index.terms
+    ]
+    apart = math.gcd(LINE, *steps)
+    places = range(0, LINE, apart)
+    return LINE * sum(-(-(place + length) // LINE) for place in places) / len(places)
 
 
 # Itself; for each operand two words of its descriptor, copied, added to, and moved to where the
