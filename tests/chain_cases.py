@@ -46,6 +46,16 @@ def biased(scores: Any, _: str, bias: Any) -> Any:
     return op.add(scores, bias)
 
 
+def windowed(scores: Any, _: str, mask: Any) -> Any:
+    """A mask for each of an image's windows, which the batch is made of."""
+    scores = relax.BlockBuilder.current().emit(scores)
+    windows, rows, keys = (int(extent) for extent in mask.ty.shape)
+    batch, heads, *_ = (int(extent) for extent in scores.ty.shape)
+    apart = op.reshape(scores, (batch // windows, windows, heads, rows, keys))
+    added = op.add(apart, op.reshape(mask, (1, windows, 1, rows, keys)))
+    return op.reshape(added, (batch, heads, rows, keys))
+
+
 def _case(
     name: str,
     body: Body,
@@ -108,6 +118,13 @@ def _others() -> list[Case]:
                 Input(shape, "float16")
                 for shape in ((2, 3, 72, 64), (2, 3, 64, 88), (2, 3, 40, 88))
             ),
+        ),
+        _case(
+            "shifted_windows",
+            attention(0.2, windowed),
+            (8, 3),
+            (49, 49, 32, 32),
+            Input((4, 49, 49), "float16"),
         ),
         _case("one_batch", attention(0.25), (), (150, 130, 32, 48)),
         _case(

@@ -35,6 +35,7 @@ SINGLES = {entry.name: entry for entry in FLOATS}
 # Every kind of edge and mask, rows without a key, columns and depths that no power of two is.
 EMULATED = (
     "masked",
+    "shifted_windows",
     "biased",
     "rows_hidden",
     "causal_longer",
@@ -79,7 +80,9 @@ def of_few_heads(case: Case) -> Case:
     """What is computed depends on neither batch nor head, but for a bias and a mask."""
     if case.name.startswith("feed_forward"):
         return case
-    few = {"biased": (1, 3), "causal_padded": (2, 1)}.get(case.name, (1, 2))
+    few = {"biased": (1, 3), "causal_padded": (2, 1), "shifted_windows": (8, 49)}.get(
+        case.name, (1, 2)
+    )
     inputs = (
         replace(entry, shape=(*map(min, entry.shape[:2], few), *entry.shape[2:]))
         for entry in case.inputs

@@ -41,6 +41,7 @@ EMULATED: dict[str, int | str] = {
     "slices": 0,
     "slices_one_batch": 1,
     "masked": 0,
+    "shifted_windows": 0,
     "rows_hidden": 1,
     "causal": -1,
     "causal_longer": 1,

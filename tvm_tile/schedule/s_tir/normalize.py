@@ -22,6 +22,7 @@ from tvm_tile.schedule.s_tir.steps import (
     is_output,
     is_reduction,
     permuted,
+    with_simple_places,
 )
 
 _COSTLY_FLOPS = 8  # of one element, such as an exponential's
@@ -64,7 +65,10 @@ def _inlined(func: tirx.PrimFunc, keep_producers: bool) -> tuple[Schedule, Norma
     form = _inline(sch, _feeds_sum if keep_producers else lambda *_: False)
     if form is None or any(pads_sums(sch, form.reductions, name) for name in form.outputs):
         return sch, None
-    return sch, form
+    # Once blocks are inlined, a place is perhaps one that a reshape left and another came back to.
+    func = sch.mod["main"]
+    simple = with_simple_places(func)
+    return (sch if simple.same_as(func) else start_schedule(simple)), form
 
 
 def _inline(sch: Schedule, stays: Callable[[Schedule, SBlockRV], bool]) -> NormalForm | None:

@@ -6,10 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
+from tvm_tile.graph.expression import block_ranges
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.tile.staging import run_dimension, share_copy
 
 SBlockRV = Any
@@ -229,3 +232,37 @@ def vector_width(region: tuple[int, ...], shape: tuple[int, ...], element_size: 
         # A vector across rows has an address for each element; CUDA has no type for eight of them.
         widest = min(widest, 4)
     return math.gcd(widest, run, stride)
+
+
+def with_simple_places(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function that reads the same elements, told as simply as the ranges of axes allow.
+
+    Loops that are written by hand stay as they are.
+    """
+    return tvm_ffi.structural_map(func, (SBlock, _with_simple_places), order="post")
+
+
+def _with_simple_places(block: SBlock) -> SBlock:
+    """A block that reads the same elements."""
+    if not isinstance(block.body, tirx.BufferStore) or not _divides(block.body):
+        return block
+    ranges = block_ranges(block)
+
+    def simple(index: Any) -> Any:
+        # Others stay the variables that they are: a sum is recognised by reading where it writes.
+        return ranges.simplify(index) if _divides(index) else index
+
+    def load(node: ir.TensorLoad) -> Any:
+        return tirx.BufferLoad(node.source, list(map(simple, node.indices)))
+
+    def region(node: tirx.BufferRegion) -> tirx.BufferRegion:
+        found = [(simple(axis.min), axis.extent) for axis in node.region]
+        return tirx.BufferRegion(node.source, [ir.Range.from_min_extent(*own) for own in found])
+
+    value = tvm_ffi.structural_map(block.body.value, (ir.TensorLoad, load), order="post")
+    return replace_value(block, value, reads=[region(read) for read in block.reads])
+
+
+def _divides(value: Any) -> bool:
+    """Whether there is a division in an expression or a statement."""
+    return bool(nodes_in(value, tirx.FloorDiv, tirx.FloorMod))
