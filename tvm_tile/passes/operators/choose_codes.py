@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 from tvm.relax.expr_functor import mutator
 
 from tvm_tile.device.device import Device, MemoryLevel
@@ -65,9 +65,10 @@ class ChooseCodes:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        matrices, others = _matrices(mod)
-        if not matrices:
+        functions = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
+        if not any(map(format_of, functions)):
             return mod
+        matrices, others = _matrices(mod)
         groups = _groups(matrices)
         decisions = list(self._decisions(groups, others))
         pairs = zip(groups, decisions, strict=True)
