@@ -91,7 +91,7 @@ for unit, rate in (
 # 5. What would help? Tensor cores do not multiply float32, but with `tf32` they multiply its upper
 #    bits, ten of the mantissa. That is for you to allow, as it costs digits: errors are about a
 #    thousandth of the products' magnitudes. (A model in float16 or bfloat16 goes to tensor cores by
-#    itself, and reads half as many bytes.) Other options are `low_bit` where weights take the time,
+#    itself, and reads half as many bytes.) Other options are `low_bit=True` where memory is short,
 #    and `topk` to measure some schedules of each kernel, where the GPU is.
 
 second = compiled(large, DEVICE.name, x, Options(cache=False, tf32=True))

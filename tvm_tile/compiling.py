@@ -280,7 +280,7 @@ class _Compiler:
             *(record.name, (), notes, watch.stages, lowered.fused.decisions),
             is_estimated=record.is_estimated,
             turned=lowered.fused.turned,
-            coded=imported.weights,
+            coded=(*lowered.fused.coded, *imported.weights),
             symbols=symbols,
             weights=sum(len(c.data) for c in set(program.constants)) + inline_bytes(lowered.mod),
             origin=origin_of(options),
@@ -335,7 +335,6 @@ def _import(
             inputs=sizes or None,
             example_inputs=examples,
             params=asked.params,
-            low_bit=options.low_bit,
             matrix_dtypes=matrix_dtypes(device),
             in_loops=in_loops and for_kernels and opened is None,
         )

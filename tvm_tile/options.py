@@ -19,6 +19,7 @@ from tvm_tile.errors.arguments import (
 )
 from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.plan.rprogram import Bounds, Control
+from tvm_tile.tile.coded.choice import LowBit
 from tvm_tile.tile.cover import MAX_LOSS
 
 # What says how the compilation goes about it, and nothing about the result.
@@ -38,13 +39,13 @@ class Options:
         tf32: False by default; True lets tensor cores multiply float32 operands, of which they read
             ten bits of mantissa and leave out the rest; the sums are float32. Errors are then about
             1e-3 of the sum of the products' magnitudes, instead of 1e-7.
-        low_bit: False by default; True keeps matrices of weights that arrive as codes of 1 to 8
-            bits as these codes, with their scales, zero points and tables, in memory and in saved
-            models, and decodes them on the device, to the very bits that folding gives. On NVIDIA
-            GPUs products of up to 32 rows, on Hopper of more, too, multiply integer codes of 2, 4
-            and 8 bits themselves where that is predicted to be faster; ahead of all others a kernel
-            of its own decodes the matrix in each call, which saves memory and costs time. False
-            folds them to floating-point numbers. ``explain()`` tells of each.
+        low_bit: whether matrices of weights that arrive as codes of 1 to 8 bits stay codes, with
+            their scales, zero points and tables, in memory and in saved models, and are decoded on
+            the device, to the very bits that folding gives. "auto", the default, keeps those whose
+            products are predicted to take no longer so, and all where the device's memory would
+            not hold the folded weights; it folds the others to floating-point numbers. True keeps
+            all: the least memory; where no kernel multiplies codes, one of its own decodes the
+            matrix in each call, which costs time. False folds all. ``explain()`` tells of each.
         bounds: the most iterations of a loop inside a kernel that only its data end, 4,000,000 by
             default, and the most calls of a function within one another, 256 by default. With one
             more the kernel ends and the call raises a BoundError; the next call runs as usual. To
@@ -76,7 +77,7 @@ class Options:
     cuda_graph: bool = True
     topk: int = 1
     tf32: bool = False
-    low_bit: bool = False
+    low_bit: LowBit = "auto"
     bounds: Bounds = field(default_factory=Bounds)
     max_loss: float = MAX_LOSS
     cache: bool | str | os.PathLike[str] = True
@@ -92,8 +93,10 @@ class Options:
     parallel_builds: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        for name in ("cuda_graph", "tf32", "low_bit", "verify"):
+        for name in ("cuda_graph", "tf32", "verify"):
             check_flag(name, getattr(self, name))
+        if self.low_bit != "auto":
+            check_flag('low_bit, if not "auto",', self.low_bit)
         check_count("topk", self.topk, 0, "use 1 for the model's first choice, more to measure")
         if not isinstance(self.bounds, Bounds):
             raise OptionError(

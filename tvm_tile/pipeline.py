@@ -138,7 +138,8 @@ def fuse_model(
 
     def once(mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> Fused:
         how = {"weld": options.weld, "graphs": graphs, "as_stored": as_stored}
-        return fuse(mod, device, first, refused, state=state, **how)
+        low_bit = options.low_bit
+        return fuse(mod, device, first, refused, low_bit=low_bit, state=state, **how)
 
     if opening is None:
         return once(mod, first, refused)

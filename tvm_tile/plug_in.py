@@ -89,8 +89,7 @@ def full_pipeline(
             record, store = with_options(_checked(found), options), open_store(options)
             host = None if target is None else target.host
             builder = Builder(record, workers=options.parallel_builds, store=store, host=host)
-            units = matrix_dtypes(record)
-            prepared = prepare(mod, low_bit=options.low_bit, matrix_dtypes=units)
+            prepared = prepare(mod, matrix_dtypes=matrix_dtypes(record))
             lowered = lower(prepared, record, options, builder, store)
             return _sealed(lowered.mod, builder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -15,11 +16,13 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import tvm_tile
-from tests.cpu_build import operators, run
+from tests.cpu_build import chosen, operators, run
 from tvm_tile import Options
 from tvm_tile.frontend import import_model
+from tvm_tile.frontend.fold import fold_constants
 from tvm_tile.loops.decoding import format_of
 
+OPTIONS = Options(cache=False, low_bit=True)
 DEPTH, COLUMNS = 128, 64
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 256, (DEPTH, COLUMNS // 2)).astype(np.uint8)
@@ -66,13 +69,16 @@ def decoders(mod: tvm.IRModule) -> list[str]:
 
 def check(mod: tvm.IRModule, expected: list[str]) -> None:
     """Which formats are kept, and that results are those of folded weights."""
-    kept, folded = import_model(mod, low_bit=True), import_model(mod)
+    imported = import_model(mod)
+    kept, folded = chosen(imported, True), chosen(imported, False)
     assert sorted(decoders(kept.mod)) == sorted(expected)
     assert decoders(folded.mod) == []
-    assert folded.weights == ()
+    plain = replace(imported, mod=fold_constants(mod))  # without codes
     x = np.random.default_rng(1).standard_normal((3, DEPTH)).astype(np.float32)
-    for one, other in zip(run(kept, x), run(folded, x), strict=True):
-        np.testing.assert_array_equal(one, other)
+    wanted = run(plain, x)
+    for found in (run(kept, x), run(folded, x)):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 FOUR = "uint4, scale float32 for each 32 x 1"
@@ -82,7 +88,8 @@ TURNED = "uint4, scale float32 for each 1 x 32"  # stored so where products read
 def test_codes_are_found_however_they_are_unpacked() -> None:
     mod = model(scaled)
     check(mod, [TURNED])
-    (weight,) = import_model(mod, low_bit=True).weights
+    assert import_model(mod).weights == ()
+    (weight,) = tvm_tile.compile(mod, "emulated", options=OPTIONS).report.coded
     assert (weight.shape, weight.dtype, weight.reason) == ((DEPTH, COLUMNS), "float32", "")
     assert weight.bytes == DEPTH * COLUMNS // 2 + SCALES.nbytes
     assert weight.folded_bytes == DEPTH * COLUMNS * 4
@@ -159,7 +166,7 @@ def test_a_weight_with_an_infinite_scale_is_folded() -> None:
         product = emit(op.multiply(groups, const(scales)))
         return emit(op.reshape(product, (DEPTH, COLUMNS)))
 
-    kept = import_model(model(weight), low_bit=True)
+    kept = import_model(model(weight))
     assert decoders(kept.mod) == []
     assert [weight.reason for weight in kept.weights] == ["a scale of it is infinite"]
 
@@ -196,7 +203,7 @@ def test_weights_are_decoded_just_before_their_products() -> None:
             result = builder.emit_output(op.matmul(y, weights[0]))
         builder.emit_func_output(result)
     mod = builder.get()
-    kept = import_model(mod, low_bit=True)
+    kept = chosen(import_model(mod), True)
     expected = [
         *("call_tir", "permute_dims", "matmul"),
         *("call_tir", "permute_dims", "matmul", "call_tir", "matmul"),
@@ -229,8 +236,8 @@ def test_weights_of_branches_are_kept() -> None:
     codes = {name: RNG.integers(0, top, (128, 64)) for name, top in (("a", 16), ("b", 4))}
     bound = {name: array.astype(np.uint8) for name, array in codes.items()}
     mod = relax.transform.BindParams("main", bound)(Branches)
-    assert sorted(decoders(import_model(mod, low_bit=True).mod)) == ["uint2", "uint4"]
-    model = tvm_tile.compile(mod, "emulated", options=Options(cache=False, low_bit=True))
+    assert sorted(decoders(chosen(import_model(mod), True).mod)) == ["uint2", "uint4"]
+    model = tvm_tile.compile(mod, "emulated", options=OPTIONS)
     x = np.abs(RNG.standard_normal((3, 128))).astype(np.float32)
     for sign, name in ((1, "a"), (-1, "b")):
         expected = sign * x.astype(np.float64) @ codes[name]
@@ -280,7 +287,7 @@ def rounded(emit: Emit) -> Any:
 def test_what_is_folded_says_why(weight: Weight, product: Any, reason: str) -> None:
     mod = model(weight, product)
     check(mod, [])
-    found, *_ = import_model(mod, low_bit=True).weights
+    found, *_ = import_model(mod).weights
     assert found.format is None
     assert reason in found.reason
     assert found.bytes == found.folded_bytes
@@ -298,4 +305,4 @@ def test_others_are_not_told_of() -> None:
     for weight in (plain, small):
         mod = model(weight)
         check(mod, [])
-        assert import_model(mod, low_bit=True).weights == ()
+        assert import_model(mod).weights == ()

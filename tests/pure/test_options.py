@@ -99,3 +99,10 @@ def test_what_is_forced_is_told_where_the_result_depends_on_it() -> None:
     assert Forced(parallel_builds=1, exclusive=nullcontext()).told() == ()
     assert Options(bounds=Bounds(3)).told() == ("bounds=Bounds(iterations=3, depth=256)",)
     assert copy.deepcopy(Forced(control="kernel")) == Forced(control="kernel")
+
+
+@pytest.mark.parametrize("given", ["all", 1, None])
+def test_which_codes_stay_is_all_none_or_what_is_faster(given: Any) -> None:
+    assert [Options(low_bit=own).told() for own in ("auto", True)] == [(), ("low_bit=True",)]
+    with pytest.raises(OptionError, match='low_bit, if not "auto", must be True or False'):
+        Options(low_bit=given)

@@ -77,6 +77,16 @@ def test_what_was_computed_is_found_again(dtype: str) -> None:
         assert found.nbytes <= coded.nbytes, f"{form} became {found.format}"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_values_of_large_boxes_are_those_of_their_steps(dtype: str) -> None:
+    """They are picked of what each code means in each box, 2048 elements here."""
+    for form in formats(dtype):
+        if form.code != E8M0:
+            large = form.with_boxes([(32, 64) for _ in form.shared])
+            coded = random_coded(large, (64, 128), seed=6)
+            assert same_bits(coded.values(), traced(coded).values()), str(large)
+
+
 @pytest.mark.parametrize("code", RECOGNISED, ids=str)
 def test_codes_are_of_as_few_bits_as_their_values_need(code: Integers | Floats | Entries) -> None:
     entry = "int32" if isinstance(code, Integers) else "float32"

@@ -205,7 +205,7 @@ def test_devices_lists_every_record(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "{broken_saved}"], "broken.tvmtile"),
         (["run", "{saved}", "--input", "x=1x4"], "--input was given"),
         (["run", "{saved}", "--topk", "3"], "--topk was given"),
-        (["run", "{saved}", "--low-bit"], "--low-bit was given"),
+        (["run", "{saved}", "--low-bit", "none"], "--low-bit was given"),
         (["run", "{saved}", "--max-loss", "0"], "--max-loss was given"),
         (["compile", "{model}", "--max-loss", "-0.1"], "max_loss must be a number"),
         (["run", "{model}", "--verify-key", "k.pem", "--input", "x=3x4"], "--verify-key was given"),

@@ -14,9 +14,10 @@ from torch import nn
 from tvm import relax
 
 import tvm_tile
-from tvm_tile import Open, Options
+from tvm_tile import Open, Options, find_device
 from tvm_tile.frontend import import_model
-from tvm_tile.passes import JoinProducts
+from tvm_tile.passes import ChooseCodes, JoinProducts
+from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.tile.weld.side_by_side import Cost
 
 pytestmark = pytest.mark.bank(6)
@@ -64,8 +65,10 @@ def test_products_are_one_and_right(codes: str, symmetric: bool, tmp_path: Path)
     width = 128
     model = tvm_tile.quantize(Block(width, 192).eval(), codes, group=32, symmetric=symmetric)
     x = torch.randn(3, width)
-    imported = import_model(model, example_inputs=(x,), low_bit=True)
-    compiled = tvm_tile.compile(joined(imported.mod), "emulated", options=OPTIONS)
+    weights: list[CodedWeight] = []
+    keep = ChooseCodes(find_device("emulated"), True, fewest, weights.append)
+    mod = keep(import_model(model, example_inputs=(x,)).mod)
+    compiled = tvm_tile.compile(joined(mod), "emulated", options=OPTIONS)
     found = np.asarray(compiled(x.numpy()))
     with torch.no_grad():
         wanted = model.double()(x.double()).numpy()
@@ -76,7 +79,7 @@ def test_products_are_one_and_right(codes: str, symmetric: bool, tmp_path: Path)
     loaded = tvm_tile.load(tmp_path / "model")
     np.testing.assert_array_equal(np.asarray(loaded(x.numpy())), found)
     kept = sum(len(constant.data) for constant in loaded.program.constants)
-    assert kept <= sum(weight.bytes for weight in imported.weights) + 4 * width * 2
+    assert kept <= sum(weight.bytes for weight in weights) + 4 * width * 2
 
 
 def kernels(model: nn.Module, rows: int) -> tuple[Counter[str], str]:
@@ -100,6 +103,13 @@ def test_gpus_multiply_codes_side_by_side() -> None:
     assert found["coded"] == 3
     assert "matmul_1024 + matmul_256 + matmul_256: side by side" in said
     assert has_gate_in_product(said)
+
+
+def test_of_many_rows_a_gate_is_apart_from_its_product() -> None:
+    model = tvm_tile.quantize(Block(1024, 3072).half().eval(), "int4")
+    found, said = kernels(model, 64)
+    assert found["coded_warpgroup"] >= 3
+    assert not has_gate_in_product(said)
 
 
 @pytest.mark.cuda

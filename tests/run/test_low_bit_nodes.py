@@ -57,7 +57,7 @@ def check(name: str, constants: slice) -> None:
     given = dict(zip((value.name for value in free_inputs(model.graph)), inputs, strict=True))
     bound = dict(list(given.items())[constants])
     bind_constants(model, bound)
-    imported = import_model(model, low_bit=True)
+    imported = import_model(model)
     left = tuple(array for key, array in given.items() if key not in bound)
     verdict = compare(run_on_cpu(imported.mod, left), outputs, test.rtol)
     assert verdict.status == "passed", verdict.detail

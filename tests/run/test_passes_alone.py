@@ -21,6 +21,7 @@ from tvm_tile import find_device, passes
 from tvm_tile.frontend import import_model
 from tvm_tile.passes import (
     ChannelsLast,
+    ChooseCodes,
     DispatchOpenSorts,
     FeedWrites,
     FuseTiles,
@@ -45,6 +46,7 @@ LLVM = tvm.target.Target("llvm")
 
 OPERATORS = (
     lambda: ChannelsLast(frozenset({"float16", "float32"})),
+    lambda: ChooseCodes(H200, "auto", fused_cost(H200)),
     DispatchOpenSorts,
     lambda: GroupGates(H200),
     lambda: JoinProducts(fused_cost(H200)),

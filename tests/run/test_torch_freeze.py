@@ -81,6 +81,27 @@ def test_weights_are_compiled_in() -> None:
     assert not norms(frozen)  # its weights are the convolution's
 
 
+@pytest.mark.parametrize(("freeze", "inputs"), [(None, 1), (False, 10)])
+def test_what_is_said_to_pytorch_holds_unless_an_option_says_otherwise(
+    freeze: bool | None, inputs: int
+) -> None:
+    model, told = Network().eval(), list[GraphReport]()
+    with torch._inductor.config.patch(freezing=True):
+        assert_same_calls(run_of(model, told, freeze=freeze), model)
+    (made,) = models(told)
+    assert len(made.inputs) == inputs
+
+
+def test_nothing_is_frozen_without_a_word() -> None:
+    model, told = Network().eval().requires_grad_(False), list[GraphReport]()
+    run = run_of(model, told, freeze=None)
+    assert_same_calls(run, model)
+    (made,) = models(told)
+    assert len(made.inputs) == 10
+    model.parts[0].weight.data += 1  # as adapters are merged, which nobody counts
+    assert_same_calls(run, model)
+
+
 def assigned(model: Any) -> None:
     model.parts[0].weight = nn.Parameter(torch.randn(6, 4))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tvm_tile.cli.completion import device_names
 from tvm_tile.cli.shapes import SHAPE, named_shape
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SAVED_SUFFIX = ".tvmtile"
 SOURCE = "an ONNX file, one that torch.export.save wrote (.pt2), or a saved Relay program"
 SOURCE_OR_SAVED = "an ONNX, .pt2 or Relay file, or a saved model (.tvmtile)"
+_LOW_BIT: dict[str, bool | Literal["auto"]] = {"auto": "auto", "all": True, "none": False}
 
 
 def add_model_command(
@@ -65,7 +66,9 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     """Give a command the options of a compilation."""
     sub.add_argument("--tf32", action="store_true", help="let tensor cores round float32 operands")
     sub.add_argument(
-        "--low-bit", action="store_true", help="keep weights that arrive as codes of a few bits so"
+        "--low-bit",
+        choices=_LOW_BIT,
+        help="which weights that arrive as codes of a few bits stay so (auto: what is faster)",
     )
     sub.add_argument(
         "--topk", type=count(0), help="measure so many schedules of each kernel on the GPU"
@@ -166,4 +169,6 @@ def _options(arguments: argparse.Namespace) -> Options:
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("cache") == "none":
         given["cache"] = False
-    return Options(tf32=arguments.tf32, low_bit=arguments.low_bit, **given)
+    if arguments.low_bit is not None:
+        given["low_bit"] = _LOW_BIT[arguments.low_bit]
+    return Options(tf32=arguments.tf32, **given)

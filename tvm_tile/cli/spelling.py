@@ -61,7 +61,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
     (_RANGE, _range),
     (re.compile(r"\bcache=False"), "--cache none"),
     # Options by themselves are what a model was compiled with.
-    (re.compile(rf"Options\((?P<name>tf32|low_bit|topk|max_loss)={_VALUE}\)"), _option),
+    (re.compile(rf"Options\((?P<name>tf32|topk|max_loss)={_VALUE}\)"), _option),
     (re.compile(rf"\b(?P<name>device|detail|sort)={_VALUE}"), _option),
     (re.compile(r"\bparams="), "--params"),
 )

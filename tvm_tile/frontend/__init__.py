@@ -7,12 +7,12 @@ Every door makes loops in one form, private functions that end with a call of th
 (``loops.py``); ``scan.py`` reads and makes a tensor's rows in them, ``trips.py`` finds the loops
 that a count ends, and :mod:`tvm_tile.build.tail_calls` makes the call a jump, behind all passes.
 
-Weights of a few bits stay codes if ``Options(low_bit=True)`` says so: ``keep_codes.py`` decides
-which, and ``trace_codes.py`` evaluates what decodes them, by ``evaluate.py``, and compares it with
-the codes that are kept, bit by bit. Products of 8-bit codes need no option: ``factors.py`` reads an
-operand back to ``(codes - zero) * scale``, and ``narrow_products.py`` multiplies the codes, and
-argues why that is as exact. Both happen before constants are folded, which would make floats of the
-weights.
+Weights of a few bits leave every door as codes: ``keep_codes.py`` finds those that can,
+``trace_codes.py`` evaluates what decodes them, by ``evaluate.py``, and compares it with the codes
+that are kept, bit by bit; :class:`tvm_tile.passes.ChooseCodes` folds those that had better be
+numbers. Products of 8-bit codes: ``factors.py`` reads an operand back to ``(codes - zero) *
+scale``, and ``narrow_products.py`` multiplies the codes, and argues why that is as exact. Both
+happen before constants are folded, which would make floats of the weights.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ def import_model(
     inputs: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     params: Params | None = None,
-    low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
     in_loops: bool = False,
 ) -> Imported:
@@ -66,12 +65,12 @@ def import_model(
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
         params: values of a Relay program's parameters; see :func:`from_relay`.
-        low_bit: whether weights that arrive as codes of a few bits stay codes; the result tells.
         matrix_dtypes: of codes that matrix units multiply as they are, also to half precision.
         in_loops: whether ONNX's recurrent operators are loops; else their steps are written out.
 
     Returns:
-        The model as Relax operators, with its weights as constants.
+        The model as Relax operators, with its weights as constants, those that arrive as codes of a
+        few bits as codes.
 
     Raises:
         ModelFileError: the file is missing, or no valid model.
@@ -79,7 +78,7 @@ def import_model(
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
         ModelError: ``model`` is of no supported kind, or the other arguments contradict it.
     """
-    how: dict[str, Any] = {"low_bit": low_bit, "matrix_dtypes": matrix_dtypes}
+    how: dict[str, Any] = {"matrix_dtypes": matrix_dtypes}
     model = read_model(model, example_inputs, params)
     if isinstance(model, RelayProgram):
         return import_relay(model, params=params, inputs=inputs, **how)

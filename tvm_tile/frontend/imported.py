@@ -41,7 +41,7 @@ class Imported:
         inputs: what a call takes, in order; every extent is known.
         outputs: what a call returns, in order; an extent is -1 where the data decides it.
         effects: what a call changes, and what ``main`` returns for that.
-        weights: matrices that are computed of codes of a few bits, where they were looked for.
+        weights: matrices that are computed of codes of a few bits, but cannot stay codes.
         notes: lines for people, such as what sizes were taken for inputs that nobody gave any.
     """
 

@@ -1,10 +1,11 @@
-"""Weights that arrive as codes of a few bits stay codes, and are decoded on the device.
+"""Weights that arrive as codes of a few bits are constants of codes, and calls that decode them.
 
 This is done behind an importer, where what a model computes of constants is still operators, and
 ahead of :func:`~tvm_tile.frontend.fold.fold_constants`, behind which codes are lost. (The ONNX
 front door leaves the operators that make numbers of codes to this, see
 :mod:`tvm_tile.frontend.onnx.codes`.) No later stage could do it, as passes fold what is left; no
-earlier one would do it for all formats of models alike.
+earlier one would do it for all formats of models alike. Which of them stay codes is decided when
+it is known what their products take: :class:`~tvm_tile.passes.ChooseCodes`.
 
 What a weight is computed by is evaluated as it would be folded, and followed from where integers
 become floating-point numbers (see :mod:`tvm_tile.graph.recognise`). Nothing depends on how codes
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
@@ -29,7 +30,7 @@ from tvm_tile.frontend.transposed_weights import is_product, transposition_sourc
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import bytes_of
-from tvm_tile.loops.decoding import decode, kept_constants
+from tvm_tile.loops.decoding import decode, decoded_by, format_of, kept_constants, values_of
 from tvm_tile.report.coded_weights import CodedWeight
 
 _MATRIX = 2  # dimensions
@@ -44,54 +45,39 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
     before: ``w = multiply(astype(codes, "float16"), scales); y = matmul(x, w)``
     after:  ``w = call_tir(decode, (packed codes, scales)); y = matmul(x, w)``
 
-    Each product has its weight decoded just before it, wherever the model computes that: so not all
-    weights are in memory at once. A matrix that products read as it is has its codes stored turned,
-    those that are summed up side by side, as kernels read them that multiply codes.
-
     Args:
         mod: Relax operators as an importer made them.
 
     Returns:
-        The module, and all matrices of 16 KiB or more that are computed of codes and that products
-        read: how they are kept, or why they are folded.
+        The module, and why others are folded of the matrices of 16 KiB or more that are computed of
+        codes and that products read.
     """
     found: list[Coded] = []
-    products: dict[Any, _Operand] = {}
-    weights: list[CodedWeight] = []
+    kept: dict[Any, Coded] = {}
+    others: list[CodedWeight] = []
     functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
     for bindings in map(_Bindings.of, functions):
-        for var, readers in bindings.weights().items():
+        for var in bindings.weights():
             coded = _coded(var, bindings)
             if isinstance(coded, Coded):
-                turned = {call: not _reads(call, var) for call in readers}
-                is_as_it_lies = not any(turned.values())
-                own = coded.turned() if is_as_it_lies else coded
                 # One that is computed twice is kept once.
-                known = next(filter(own.equals, found), None)
-                found += [own] if known is None else []
-                operand = known or own
-                products |= {
-                    call: _Operand(operand, is_turned or is_as_it_lies)
-                    for call, is_turned in turned.items()
-                }
-                if known is not None:
-                    continue
-            if coded is not None:
-                weights.append(_described(var, coded))
-    if not products:
-        return mod, tuple(weights)
-    return folded(mod, _Decoding(mod, products)), tuple(weights)
+                known = next(filter(coded.equals, found), None)
+                found += [coded] if known is None else []
+                kept[bindings.made[var]] = known or coded
+            elif coded is not None:
+                shape = static_shape(var.ty)
+                assert shape is not None
+                others.append(CodedWeight(shape, str(var.ty.dtype), None, coded))
+    return (folded(mod, _Decoding(mod, kept)) if kept else mod), tuple(others)
 
 
-def _described(var: relax.Var, found: Coded | str) -> CodedWeight:
-    shape = static_shape(var.ty)
-    assert shape is not None
-    dtype = str(var.ty.dtype)
-    return (
-        CodedWeight(shape, dtype, None, found)
-        if isinstance(found, str)
-        else CodedWeight(shape, dtype, found.format, "")
-    )
+def fold_codes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Replace all calls that decode codes by their values, for pipelines that know no codes.
+
+    before: ``w = call_tir(decode, (packed codes, scales))``   after: ``w`` is a constant
+    """
+    is_coded = any(format_of(f) for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    return folded(mod, _Folding(mod)) if is_coded else mod
 
 
 def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
@@ -118,38 +104,35 @@ def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """The second operand of a product, which may be the transposition of what is kept."""
-
-    coded: Coded
-    is_transposed: bool
-
-
-def _reads(call: relax.Call, var: Any) -> bool:
-    return bool(call.args[1].same_as(var))
-
-
 @relax.expr_functor.mutator
 class _Decoding(relax.PyExprMutator):
-    """Writes calls that decode before the products that read weights."""
+    """Writes calls that decode in place of what computes weights."""
 
-    def __init__(self, mod: tvm.IRModule, products: Mapping[Any, _Operand]) -> None:
+    def __init__(self, mod: tvm.IRModule, kept: Mapping[Any, Coded]) -> None:
         super().__init__(mod)
-        self._products = products
-        # The same ones for each product, so that values that are equal are seen to be.
-        unique = {id(operand.coded): operand.coded for operand in products.values()}
+        self._kept = kept
+        # The same ones for each, so that values that are equal are seen to be.
+        unique = {id(coded): coded for coded in kept.values()}
         self._constants = {key: kept_constants(coded) for key, coded in unique.items()}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        operand = self._products.get(call)
-        if operand is None:
+        coded = self._kept.get(call)
+        if coded is None:
             return self.visit_expr_post_order(call)
-        coded, left = operand.coded, self.visit_expr(call.args[0])
-        right = self.builder_.emit(decode(self.builder_, coded, self._constants[id(coded)]))
-        if operand.is_transposed:
-            right = self.builder_.emit(relax.op.permute_dims(right))
-        return relax.Call(call.op, [left, right], call.attrs)
+        return decode(self.builder_, coded, self._constants[id(coded)])
+
+
+@relax.expr_functor.mutator
+class _Folding(relax.PyExprMutator):
+    """Writes values in place of calls that decode."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._mod = mod
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        coded = decoded_by(call, self._mod)
+        return self.visit_expr_post_order(call) if coded is None else values_of(coded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,17 +170,17 @@ class _Bindings:
         relax.analysis.post_order_visit(func, visit)
         return cls(made, readers, {var: place for place, var in enumerate(made)})
 
-    def weights(self) -> dict[Any, list[Any]]:
-        """Matrices that are computed, and the products that read them, or their transpositions, as
-        second operands."""
-        found: dict[Any, list[Any]] = {}
+    def weights(self) -> list[Any]:
+        """Matrices that are computed, and that products read, or their transpositions, as second
+        operands."""
+        found: dict[Any, None] = {}
         for value in self.made.values():
             if is_product(value) and isinstance(value.args[1], relax.Var):
                 var = value.args[1]
                 source = transposition_source(self.made.get(var))
                 own = source if isinstance(source, relax.Var) else var
-                found.setdefault(own, []).append(value)
-        return {var: readers for var, readers in found.items() if self._is_weight(var)}
+                found[own] = None
+        return list(filter(self._is_weight, found))
 
     def _is_weight(self, var: relax.Var) -> bool:
         shape, dtype = static_shape(var.ty), str(var.ty.dtype)

@@ -17,6 +17,7 @@ from tvm_tile.build.exact.integer_types import in_longer
 from tvm_tile.build.exact.integers import wrap_integers
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
+from tvm_tile.frontend.keep_codes import fold_codes
 from tvm_tile.graph.functions import mutated, with_prim_funcs
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.loops.arithmetic import ARITHMETIC, is_right_in_tvm, may_trap
@@ -122,6 +123,7 @@ def written_out(mod: tvm.IRModule) -> tvm.IRModule:
         UnsupportedOperatorError: the module computes with 8-bit floats.
     """
     _require_no_8_bit_floats(mod)
+    mod = fold_codes(mod)
     written = mutated(mod, _WrittenOut(mod))
     return with_prim_funcs(written, lambda func: in_plain_tir(wrap_integers(func, in_longer)))
 

@@ -21,28 +21,25 @@ from tvm_tile.graph.user_names import handed_on
 from tvm_tile.report.coded_weights import CodedWeight
 
 
-def prepare(
-    mod: tvm.IRModule, *, low_bit: bool = False, matrix_dtypes: frozenset[str] = frozenset()
-) -> tvm.IRModule:
-    """Multiply codes of 8 bits as they are, sink and fold constants, bound indices, and make half
-    precision accumulate in float32.
+def prepare(mod: tvm.IRModule, *, matrix_dtypes: frozenset[str] = frozenset()) -> tvm.IRModule:
+    """Multiply codes of 8 bits as they are, sink and fold constants, but weights that arrive as
+    codes, bound indices, and make half precision accumulate in float32.
 
     Args:
         mod: Relax operators as an importer made them.
-        low_bit: whether weights that arrive as codes of a few bits stay codes.
         matrix_dtypes: what the device's matrix units multiply, as :func:`narrow_products` asks.
 
     Returns:
         The module with the same ``main`` from outside: inputs, outputs, shapes, element types.
     """
-    return _prepared(mod, low_bit, matrix_dtypes)[0]
+    return _prepared(mod, matrix_dtypes)[0]
 
 
 def _prepared(
-    mod: tvm.IRModule, low_bit: bool, matrix_dtypes: frozenset[str]
+    mod: tvm.IRModule, matrix_dtypes: frozenset[str]
 ) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]]:
     narrow = narrow_products(sink_constants(mod), matrix_dtypes)
-    kept, weights = keep_codes(narrow) if low_bit else (narrow, ())
+    kept, weights = keep_codes(narrow)
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
     folded = fold_masks(fold_constants(kept))
     return handed_on(mod, accumulate_in_float32(bound_indices(folded))), weights
@@ -54,7 +51,6 @@ def prepared(
     output_names: Sequence[str] = (),
     effects: Effects = NO_EFFECTS,
     *,
-    low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """A module that an importer made, prepared, with the signatures of its ``main``.
@@ -62,9 +58,9 @@ def prepared(
     Args:
         mod: Relax operators.
         input_names, output_names, effects: as of :func:`describe`, as are the errors.
-        low_bit, matrix_dtypes: as of :func:`prepare`.
+        matrix_dtypes: as of :func:`prepare`.
     """
-    mod, weights = _prepared(mod, low_bit, matrix_dtypes)
+    mod, weights = _prepared(mod, matrix_dtypes)
     described = describe(mod, input_names, output_names, effects)
     return replace(described, weights=weights)
 

@@ -22,6 +22,7 @@ from tvm_tile.graph.tensor_format import (
 
 _BYTE = 8  # bits
 _AT_ONCE = 1 << 16  # elements
+_MANY = 4  # elements of a box for each code: fewer are as soon decoded by themselves
 _COUNTED = np.arange(256, dtype=np.uint8)
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -79,11 +80,30 @@ class Coded:
 
     def values(self) -> Array:
         """The tensor, each step rounded as the format says."""
-        patterns = unpack(self.packed, self.format.code.bits, self.shape[-1])
+        bits, box = self.format.code.bits, self.format.common_box(self.shape)
+        patterns = unpack(self.packed, bits, self.shape[-1])
+        is_even = all(extent % side == 0 for extent, side in zip(self.shape, box, strict=True))
+        if is_even and math.prod(box) >= _MANY << bits:
+            return self._picked(patterns, self.of_each(_COUNTED[: 1 << bits], box), box)
         return self._decoded(
             patterns,
             [spread(*own, self.shape) for own in zip(self.format.shared, self.shared, strict=True)],
         )
+
+    def _picked(self, patterns: Array, values: Array, box: Sequence[int]) -> Array:
+        """The values of codes, picked of those that :meth:`of_each` has for each box."""
+        found = np.empty(self.shape, values.dtype)
+        flat, out = bits_of(values).reshape(-1), bits_of(found)
+        sides = zip(self.shape, box, strict=True)
+        at = np.ix_(*(np.arange(extent) // side for extent, side in sides))
+        rows = max(1, _AT_ONCE // math.prod(self.shape[1:]))
+        for start in range(0, self.shape[0], rows):
+            part = slice(start, start + rows)
+            number = np.ravel_multi_index(
+                np.broadcast_arrays(patterns[part], at[0][part], *at[1:]), values.shape
+            )
+            np.take(flat, number, out=out[part], mode="clip")
+        return found
 
     def of_each(self, patterns: Array, box: Sequence[int]) -> Array:
         """Values that some codes would have in each box of the tensor.

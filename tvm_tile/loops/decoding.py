@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 from tvm_tile.files.json_data import revived, text_of
@@ -53,6 +55,28 @@ def format_of(function: tirx.PrimFunc) -> TensorFormat | None:
     """The format that a function decodes; ``None`` of any other function."""
     text = (function.attrs or {}).get(_FORMAT)
     return None if text is None else revived(TensorFormat, json.loads(str(text)))
+
+
+def coded_of(form: TensorFormat, shape: tuple[int, ...], constants: Sequence[Any]) -> Coded:
+    """The tensor that is kept as some constants, which are as :func:`kept_constants` makes them."""
+    packed, *others = (constant.value.numpy() for constant in constants)
+    table = others.pop(0) if isinstance(form.code, Entries) else None
+    return Coded(form, shape, packed, table, tuple(others))
+
+
+def decoded_by(call: Any, mod: tvm.IRModule) -> Coded | None:
+    """The tensor that a call decodes; ``None`` where it decodes no constants."""
+    if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
+        return None
+    form, constants = format_of(mod[call.args[0]]), call.args[1]
+    if form is None or not all(isinstance(one, tvm.ir.Constant) for one in constants.fields):
+        return None
+    return coded_of(form, tuple(map(int, call.ty.shape)), constants.fields)
+
+
+def values_of(coded: Coded) -> relax.Expr:
+    """The values of a tensor as a constant."""
+    return relax.const(np.ascontiguousarray(coded.values()), coded.format.dtype)
 
 
 def decoding_loops(form: TensorFormat, shape: tuple[int, ...]) -> tirx.PrimFunc:

@@ -13,6 +13,7 @@ from tvm_tile.passes.lower.keep_graph_results import KeepGraphResults
 from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
 from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.passes.operators.channels_last import ChannelsLast
+from tvm_tile.passes.operators.choose_codes import ChooseCodes
 from tvm_tile.passes.operators.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.operators.inline_constants import InlineConstants
 from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
@@ -52,6 +53,7 @@ __all__ = [
     "LAST",
     "STATEMENTS",
     "ChannelsLast",
+    "ChooseCodes",
     "CoscheduleTasks",
     "DispatchOpenSorts",
     "ExactLoops",

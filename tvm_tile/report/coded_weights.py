@@ -17,7 +17,7 @@ class CodedWeight:
         shape: shape of its values.
         dtype: their element type.
         format: how it is kept; ``None`` where it is not, but as its values.
-        reason: why not; empty where it is.
+        reason: why so; empty where it is kept as an option says.
     """
 
     shape: tuple[int, ...]
@@ -43,8 +43,10 @@ def render_coded(weights: Sequence[CodedWeight]) -> Iterator[str]:
         return
     kept = [weight for weight in weights if weight.format is not None]
     size, folded = sum(w.bytes for w in weights), sum(w.folded_bytes for w in weights)
-    number = f"{len(kept)} of {len(weights)} {'matrix' if len(weights) == 1 else 'matrices'}"
-    yield f"kept as codes: {number} of weights, {_megabytes(size)} instead of {_megabytes(folded)}"
+    matrices = "matrix" if len(weights) == 1 else "matrices"
+    number = f"{len(kept) or 'none'} of {len(weights)} {matrices}"
+    saved = f", {_megabytes(size)} instead of {_megabytes(folded)}" if kept else ""
+    yield f"kept as codes: {number} of weights{saved}"
     for weight, count in Counter(weights).items():
         rows, columns = weight.shape
         what = f"{count} x {rows} x {columns} {weight.dtype}"
@@ -52,7 +54,8 @@ def render_coded(weights: Sequence[CodedWeight]) -> Iterator[str]:
             yield f"  {what}: folded, {weight.reason}"
         else:
             sizes = f"{_megabytes(weight.bytes)} instead of {_megabytes(weight.folded_bytes)} each"
-            yield f"  {what}: {weight.format}; {sizes}"
+            why = f"; {weight.reason}" if weight.reason else ""
+            yield f"  {what}: {weight.format}; {sizes}{why}"
 
 
 def _megabytes(size: int) -> str:

@@ -9,7 +9,13 @@ import tvm
 from tvm_tile import compat
 from tvm_tile.build import rename_by_content
 from tvm_tile.device import Device
-from tvm_tile.passes import FirstChoices, GroupGates, JoinProducts, LayOutWeights
+from tvm_tile.passes import (
+    ChooseCodes,
+    FirstChoices,
+    GroupGates,
+    JoinProducts,
+    LayOutWeights,
+)
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
@@ -21,7 +27,9 @@ from tvm_tile.passes.sequence import (
 )
 from tvm_tile.passes.state.copy_ends import CopyEnds
 from tvm_tile.passes.state.write_state import WriteState
+from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.report.turned_weights import TurnedWeights
+from tvm_tile.tile.coded.choice import LowBit
 from tvm_tile.tile.weld.connect import Decision
 
 
@@ -33,11 +41,13 @@ class Fused:
         mod: module whose functions are unscheduled loops.
         decisions: decisions on each group of functions that could be one kernel.
         turned: weights that are stored in another layout than the model has them in.
+        coded: weights that arrive as codes of a few bits, and what became of them.
     """
 
     mod: tvm.IRModule
     decisions: tuple[Decision, ...]
     turned: tuple[TurnedWeights, ...]
+    coded: tuple[CodedWeight, ...]
 
 
 def fuse(
@@ -47,6 +57,7 @@ def fuse(
     refused: Refused | None = None,
     *,
     weld: bool = True,
+    low_bit: LowBit = "auto",
     graphs: bool = False,
     state: int = 0,
     as_stored: bool = False,
@@ -59,6 +70,7 @@ def fuse(
         first: scheduler of functions, shared with whoever schedules the result.
         refused: why functions must not be made of others, by their contents.
         weld: flag as in :class:`~tvm_tile.stages.forced.Forced`.
+        low_bit: which weights stay codes, as in :class:`~tvm_tile.options.Options`.
         graphs: whether launches will be captured as graphs.
         state: number of parameters and results of ``main``, the last ones, that are the model's
             state.
@@ -69,15 +81,19 @@ def fuse(
     """
     decisions: list[Decision] = []
     turned: list[TurnedWeights] = []
+    coded: list[CodedWeight] = []
     first, record = first or FirstChoices(device), decisions.append
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
 
+    # Without welding no kernel multiplies codes.
+    low_bit = low_bit if weld or low_bit is True else False
     gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     layouts = [] if as_stored else [LayOutWeights(device, first, refused, turned.append)]
     ends = [CopyEnds(device)] if graphs else []
+    codes = ChooseCodes(device, low_bit, cost, coded.append)
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
-    passes = [*fusing, *layouts, WriteState(state), *ends]
+    passes = [codes, *fusing, *layouts, WriteState(state), *ends]
     with compat.make_target(device):
         fused = rename_by_content(run_passes(passes, mod))
-    return Fused(fused, tuple(decisions), tuple(turned))
+    return Fused(fused, tuple(decisions), tuple(turned), tuple(coded))

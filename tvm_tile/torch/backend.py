@@ -59,11 +59,14 @@ def tvm_tile(
             models on the CPU are left to PyTorch, which is said once: the CPU is no device of ours.
             ``device="emulated"`` compiles these, too, for tests. ``freeze=True``, for inference,
             says that weights will stay as they are: they are compiled in, laid out as kernels read
-            them best, norms folded, products joined. Each call compares their addresses and
-            PyTorch's counts of writes to them, and if one has changed, they are read at each call
-            from then on. What is written through ``.data`` is not counted, nor are statistics
-            that norms in training mode update: that is not seen. Graphs of open sizes read their
-            weights.
+            them best, norms folded, products joined; they are in memory twice. Each call compares
+            their addresses and PyTorch's counts of writes to them, and if one has changed, they
+            are read at each call from then on. What is written through ``.data`` is not counted,
+            nor are statistics that norms in training mode update: that is not seen, so that no
+            model is taken for one whose weights stay, though no gradients are wanted: adapters are
+            merged into weights that way. By default PyTorch's own word for the same promise,
+            ``torch._inductor.config.freezing``, holds here, too, where gradients are off. Graphs of
+            open sizes read their weights.
         mode: mode of ``torch.compile``, which takes it instead of ``options``. ``"default"`` and
             ``"reduce-overhead"`` are the default options: launches are captured into CUDA graphs in
             both. ``"max-autotune"`` is ``topk=10``, measured on the GPU;
@@ -101,7 +104,7 @@ def compiled(
     given = [*tensors, *graph_module.parameters()]
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
     held = [*graph_module.parameters(), *graph_module.buffers(), *example_inputs]
-    captured = tuple(held) if options.freeze and not trains else ()
+    captured = tuple(held) if _freezes(options.freeze) and not trains else ()
     plain: list[BoxedCall] = []
     known = len(example_inputs), captured, plain.append
     graphs = GraphCompiler(device, place, options.options, tell, *known)
@@ -118,6 +121,15 @@ def compiled(
         why = f"it cannot be traced: {type(error).__name__}: {first_line}"
         tell(GraphReport(GraphKind.INFERENCE, (), (), why))
     return graph_module.forward
+
+
+def _freezes(asked: bool | None) -> bool:
+    """Whether weights are compiled in: as is asked, or as PyTorch's own backend would."""
+    if asked is not None:
+        return asked
+    from torch._inductor import config
+
+    return bool(config.freezing) and not torch.is_grad_enabled()
 
 
 def _autograd(graphs: GraphCompiler) -> Callable[..., Any]:

@@ -33,12 +33,13 @@ class BackendOptions:
     Attributes:
         device: the device that is compiled for; None for the GPU that a graph's tensors are on.
         options: options as in :func:`tvm_tile.compile`.
-        freeze: whether weights are compiled in; see :func:`tvm_tile.torch.tvm_tile`.
+        freeze: whether weights are compiled in; None where PyTorch's own setting decides that. See
+            :func:`tvm_tile.torch.tvm_tile`.
     """
 
     device: Device | None
     options: Options
-    freeze: bool = False
+    freeze: bool | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, mode: str | None = None) -> BackendOptions:
@@ -52,9 +53,10 @@ class BackendOptions:
             UnknownDeviceError: there is no such device.
         """
         named = dict(given or {})
-        device, freeze = named.pop(_DEVICE, None), named.pop(_FREEZE, False)
+        device, freeze = named.pop(_DEVICE, None), named.pop(_FREEZE, None)
         whole = named.pop(_OPTIONS, None)
-        check_flag(_FREEZE, freeze)
+        if freeze is not None:
+            check_flag(_FREEZE, freeze)
         found = None if device is None else resolve_device(device)
         meant = dict(_of_mode(mode))
         if found is not None and found.is_emulated:

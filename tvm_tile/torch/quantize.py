@@ -33,7 +33,7 @@ def quantize(
     Weights are rounded to nearest: this is for those who only have floating-point numbers, to try
     things and for benchmarks, and no substitute for methods that are calibrated with data. The copy
     runs in PyTorch, where it decodes all of a weight at each call, and is exported as any other
-    module; compiled with ``Options(low_bit=True)`` its weights stay codes.
+    module; compiled, its weights stay codes as ``Options.low_bit`` says.
 
     A layer keeps its weight where the group does not divide its depth, where its class is none of
     PyTorch's own (``nn.MultiheadAttention`` reads the weight of its last layer by itself), where it

@@ -2,7 +2,7 @@
 
 ``operators.py`` lists the operators that are converted here, each by a function of a ``Node`` in
 the file of its topic; TVM's importer does the others. ONNX graphs are folded before they become
-Relax: ``codes.py`` says which weights must stay codes then, and ``unrolling.py`` writes out loops
+Relax: ``codes.py`` says which weights stay codes then, and ``unrolling.py`` writes out loops
 of a known count.
 """
 
@@ -74,7 +74,6 @@ def import_onnx(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
-    low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
     in_loops: bool = False,
     writes: bool = True,
@@ -88,7 +87,7 @@ def import_onnx(
         model: path of a file, or the model itself, which is not changed.
         inputs: input name -> extents, for inputs whose shape the model leaves open.
         constants: input name -> value, for inputs that never change; they are no inputs then.
-        low_bit, matrix_dtypes, in_loops: as of :func:`tvm_tile.frontend.import_model`.
+        matrix_dtypes, in_loops: as of :func:`tvm_tile.frontend.import_model`.
         writes: whether the state of random numbers is written to its memory, or made anew.
 
     Returns:
@@ -107,14 +106,13 @@ def import_onnx(
     bind_constants(model, constants or {})
     fix_sizes(model, inputs or {})
     names = NodeNames.of(model)
-    model = written_out(model, low_bit=low_bit)
-    mod, model = _convert(model, low_bit, names, in_loops=in_loops, writes=writes)
+    model = written_out(model)
+    mod, model = _convert(model, names, in_loops=in_loops, writes=writes)
     imported = prepared(
         mod,
         [value.name for value in free_inputs(model.graph)],
         [value.name for value in model.graph.output],
         Effects(state=(STATE,)) if draws_numbers(model.graph) else NO_EFFECTS,
-        low_bit=low_bit,
         matrix_dtypes=matrix_dtypes,
     )
     for value, signature in zip(model.graph.output, imported.outputs, strict=True):
@@ -123,7 +121,7 @@ def import_onnx(
 
 
 def _convert(
-    model: onnx.ModelProto, low_bit: bool, names: NodeNames, *, in_loops: bool, writes: bool
+    model: onnx.ModelProto, names: NodeNames, *, in_loops: bool, writes: bool
 ) -> tuple[Any, onnx.ModelProto]:
     """The Relax module, and the simplified model that it stands for."""
     known = _HANDLED_APART | _LOOPS | ADDED_OPERATORS | set(onnx_frontend._get_convert_map())
@@ -133,7 +131,7 @@ def _convert(
     while True:
         expanded = expand_functions(model, known)
         require_types(expanded)
-        simple = _simplify(expanded, unrolled, low_bit)
+        simple = _simplify(expanded, unrolled)
         names.name_nodes(simple.graph)
         _require_supported(simple, known)
         types = inferred_types(simple)
@@ -152,14 +150,14 @@ def _convert(
             known -= {rejected.op_type}
 
 
-def _simplify(model: onnx.ModelProto, unrolled: int, low_bit: bool) -> onnx.ModelProto:
-    simple = fold(model, low_bit=low_bit)
+def _simplify(model: onnx.ModelProto, unrolled: int) -> onnx.ModelProto:
+    simple = fold(model)
     while (
         take_constant_branches(simple.graph)
         or count_loops(simple)
         or unroll_loops(simple, unrolled)
     ):
-        simple = fold(simple, low_bit=low_bit)
+        simple = fold(simple)
     drop_identities(simple.graph)
     return simple
 

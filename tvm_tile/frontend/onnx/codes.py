@@ -17,6 +17,7 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
 _BYTES = frozenset(
     getattr(onnx.TensorProto, name) for name in ("INT8", "UINT8", "FLOAT8E4M3FN", "FLOAT8E5M2")
 )
+_WIDE = frozenset(getattr(onnx.TensorProto, name) for name in ("INT16", "UINT16", "INT32"))
 _BETWEEN = frozenset({"Cast", "Identity", "Mul", "Reshape", "Transpose"})
 # What TVM has no constants of, and the least type of whole bytes that has all these numbers. The
 # older onnx is, the fewer of them it knows.
@@ -32,15 +33,16 @@ _WHOLE = {
 
 
 def decoded_weights(
-    graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto], low_bit: bool
+    graph: onnx.GraphProto, constants: Mapping[str, onnx.TensorProto]
 ) -> frozenset[str]:
     """What nodes make of the codes of constants, for products and nothing else.
+
+    That is of all codes of 8 bits or less of large constants, as weights may stay codes, and of
+    bytes whose scales are no blocks', as products may be of these.
 
     Args:
         graph: of a model.
         constants: those of the graph, by name.
-        low_bit: whether that is of all codes of large constants, as weights may stay codes; else of
-            bytes whose scales are no blocks', as products may be of these.
     """
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in walk_nodes(graph):
@@ -60,7 +62,7 @@ def decoded_weights(
         for node in graph.node
         if node.op_type == "DequantizeLinear"
         and node.input[0] in constants
-        and (_is_of_bytes(node, constants) or (low_bit and _is_large(node, constants)))
+        and (_is_of_bytes(node, constants) or _is_large(node, constants))
         and is_multiplied(node.output[0])
     )
 
@@ -71,7 +73,8 @@ def _is_of_bytes(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
 
 
 def _is_large(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    return math.prod(constants[node.input[0]].dims) >= _LEAST_CODES
+    codes = constants[node.input[0]]
+    return codes.data_type not in _WIDE and math.prod(codes.dims) >= _LEAST_CODES
 
 
 def with_whole_bytes(

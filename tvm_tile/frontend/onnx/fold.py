@@ -40,13 +40,11 @@ _MISJUDGED = frozenset({"LRN", "Resize", "Upsample", *POOLS})
 _NOT_FOLDED = _MISJUDGED | ALWAYS_RANDOM | {"Dropout"}
 
 
-def fold(model: onnx.ModelProto, *, low_bit: bool = False) -> onnx.ModelProto:
-    """Fold node by node, and drop what is unused then.
+def fold(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Fold node by node, and drop what is unused then; weights that are codes stay codes.
 
     Args:
         model: stays as it is.
-        low_bit: whether what makes numbers of the codes of large weights is left alone, whatever
-            the codes are.
 
     Returns:
         A new model with the same inputs and outputs.
@@ -56,7 +54,7 @@ def fold(model: onnx.ModelProto, *, low_bit: bool = False) -> onnx.ModelProto:
     constants = {t.name: t for t in folded.graph.initializer}
     arrays: dict[str, np.ndarray] = {}
     # Every constant shape that is found may let shape inference find more.
-    while _fold_once(folded, constants, arrays, low_bit):
+    while _fold_once(folded, constants, arrays):
         pass
     _drop_unused(folded.graph)
     return folded
@@ -66,14 +64,13 @@ def _fold_once(
     model: onnx.ModelProto,
     constants: dict[str, onnx.TensorProto],
     arrays: dict[str, np.ndarray],
-    low_bit: bool,
 ) -> bool:
     graph = model.graph
     types = inferred_types(model)
     opset = opset_version(model)
     held = sequence_tensors(graph, constants)
     makers = {name: node for node in graph.node for name in node.output}
-    decoded = decoded_weights(graph, constants, low_bit)
+    decoded = decoded_weights(graph, constants)
     kept = []
     is_changed = False
     for node in graph.node:

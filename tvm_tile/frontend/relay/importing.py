@@ -56,7 +56,6 @@ def import_relay(
     *,
     params: Params | None = None,
     inputs: Mapping[str, Sequence[int]] | None = None,
-    low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Import a saved Relay program.
@@ -67,7 +66,7 @@ def import_relay(
         params: values of parameters of ``@main``, which then are constants. The others are the
             model's inputs; if ``inputs`` is given, too, it must name all of these.
         inputs: input name -> extents, for inputs whose shape the program leaves open.
-        low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
+        matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
 
     Returns:
         The model as Relax operators, with its weights as constants.
@@ -79,7 +78,7 @@ def import_relay(
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
     """
     mod, names = _converted(model, params, inputs)
-    return prepared(mod, names, low_bit=low_bit, matrix_dtypes=matrix_dtypes)
+    return prepared(mod, names, matrix_dtypes=matrix_dtypes)
 
 
 def from_relay(

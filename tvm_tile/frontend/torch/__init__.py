@@ -81,7 +81,6 @@ def import_program(
     program: ExportedProgram,
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
-    low_bit: bool = False,
     matrix_dtypes: frozenset[str] = frozenset(),
 ) -> Imported:
     """Import an exported program, float16 and bfloat16 ones included.
@@ -89,7 +88,7 @@ def import_program(
     Args:
         program: what ``torch.export.export`` returned.
         inputs: input name -> extents, for inputs exported with dynamic shapes.
-        low_bit, matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
+        matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
 
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
@@ -98,8 +97,7 @@ def import_program(
             of its inputs.
     """
     mod, names, effects = _function(program, inputs, Form())
-    how: dict[str, Any] = {"low_bit": low_bit, "matrix_dtypes": matrix_dtypes}
-    imported = prepared(mod, names, effects=effects, **how)
+    imported = prepared(mod, names, effects=effects, matrix_dtypes=matrix_dtypes)
     paths = paths_of(program)
     placed = (replace(one, path=paths.get(one.name, ())) for one in imported.inputs)
     return replace(imported, inputs=tuple(placed))

@@ -12,7 +12,7 @@ from tvm import relax
 
 from tvm_tile.graph.codes import Coded, stacked
 from tvm_tile.graph.tensor_format import Entries, TensorFormat
-from tvm_tile.loops.decoding import decode, format_of, kept_constants
+from tvm_tile.loops.decoding import coded_of, decode, format_of, kept_constants
 from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
 
 
@@ -94,9 +94,7 @@ class DecodedMatrix:
     @property
     def coded(self) -> Coded:
         """Arrays of codes and shared numbers."""
-        packed, *shared = (constant.value.numpy() for constant in self.constants)
-        table = self._table
-        return Coded(self.format, self.shape, packed, table, tuple(shared[table is not None :]))
+        return coded_of(self.format, self.shape, self.constants)
 
     @property
     def _table(self) -> Any:

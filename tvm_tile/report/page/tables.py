@@ -59,7 +59,7 @@ def coded_rows(weights: Sequence[CodedWeight]) -> tuple[Row, ...]:
         (
             str(count),
             f"{'×'.join(map(str, own.shape))} {own.dtype}",
-            str(own.format) if own.format is not None else f"its values: {own.reason}",
+            ": ".join(filter(None, (str(own.format or "its values"), own.reason))),
             bytes_text(own.bytes),
             bytes_text(own.folded_bytes),
         )

@@ -38,10 +38,13 @@ def schedule_coded(task: Task, count: int) -> Sequence[Choice]:
 
 
 def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice]:
-    """Choices of the kernel for many vectors, whose weights are the format's to the last bit."""
+    """Choices of the kernel for many vectors, whose weights are the format's to the last bit.
+
+    Each element is one sum: a gate and its product, which lie in different rows, are not for it.
+    """
     product, form = found.found.product, found.form
     fragments = fragments_of(form.code, form.dtype)
-    is_scaled_once = len(found.scales) == 1
+    is_scaled_once = len(found.scales) == 1 and found.sizes.halves == 1
     if fragments is None or not is_scaled_once or not _is_scaled_exactly(found.scales[0][0], form):
         return ()
     sizes = replace(found.sizes, instructions=fragments.instructions + 1)

@@ -181,7 +181,7 @@ def _width(vectors: int, most: int) -> int:
 def _work(product: CodedProduct, tile: CodedWarpgroupTile, work: StoreWork) -> Work:
     """What the kernel of a tile does, ``work`` on its sums included."""
     turns = -(-tile.tiles * tile.splits // tile.grid)
-    written = product.vectors * product.rows // product.halves * _ELEMENT
+    written = product.vectors * product.rows * _ELEMENT
     read = product.code_bytes + product.beside + product.vectors * product.depth * _ELEMENT
     return Work(
         blocks=tile.grid,

@@ -75,12 +75,11 @@ _LAYOUT = (
 _REFUSED = dict.fromkeys(("MoE", "QMoE"), _EXPERTS)
 
 
-def written_out(model: onnx.ModelProto, *, low_bit: bool) -> onnx.ModelProto:
+def written_out(model: onnx.ModelProto) -> onnx.ModelProto:
     """Write the nodes of ONNX Runtime's domain as standard operators.
 
     Args:
         model: the sizes of its inputs are static; stays as it is.
-        low_bit: as of :func:`tvm_tile.frontend.onnx.fold.fold`.
 
     Returns:
         A model with none of these.
@@ -101,7 +100,7 @@ def written_out(model: onnx.ModelProto, *, low_bit: bool) -> onnx.ModelProto:
         if written:
             is_folded = False
         elif not is_folded:  # what is computed of shapes may say more
-            copy, is_folded = fold(copy, low_bit=low_bit), True
+            copy, is_folded = fold(copy), True
         else:
             node, reason = waiting[0]
             raise _refusal(node, f"{reason} is not known", "give it as one of constants=")
