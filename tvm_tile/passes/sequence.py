@@ -10,7 +10,7 @@ from tvm import relax
 
 from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
-from tvm_tile.graph.user_names import handed_on
+from tvm_tile.graph.user_names import Flows, handed_on
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
 from tvm_tile.passes.lower.check_ends import CheckEnds
@@ -148,11 +148,12 @@ def run_passes(
         UnsupportedOperatorError: TVM cannot write an operator's loops.
         BuildError: a pass fails, which is named.
     """
+    flows = Flows()
     for step in passes:
         try:
             # Alone, so that it is known who failed.
             passed = tvm.transform.Sequential([step])(mod)
-            mod = handed_on(mod, passed) if keeps_names else passed
+            mod = handed_on(mod, passed, flows) if keeps_names else passed
         except TileError:
             raise
         except Exception as error:

@@ -241,6 +241,10 @@ def sectors_touched(addresses: Ints, size: int) -> Floats:
     anywhere in a sector, and the mean over these places counts.
     """
     places = range(0, SECTOR, size)
+    if SECTOR % size == 0 and not np.any(addresses % size):
+        # As many ends of sectors lie between two elements as places, but for the farther ones.
+        apart = np.abs(np.diff(addresses // size, axis=-1))
+        return np.asarray(1 + np.sum(np.minimum(apart, len(places)), axis=-1) / len(places))
     crossed = sum(
         np.count_nonzero(np.diff((addresses + place) // SECTOR, axis=-1), axis=-1)
         for place in places
