@@ -23,7 +23,7 @@ from tvm_tile.tile.products.warp_tile import (
     chunk_sectors,
     warp_work,
 )
-from tvm_tile.tile.residency import resident_blocks
+from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Product
@@ -100,15 +100,16 @@ def _in_stages(tile: MmaTile, work: Work, product: Product, device: Device) -> I
     capacity = device.memory(MemoryLevel.SHARED).capacity
     start, chunk, stored = work.parts
     is_by_element = any(slab.is_by_element for slab in tile.chunks(product))
-    for stages in _STAGES:
-        own = replace(tile, stages=stages, shared_bytes=tile.ring_bytes(stages))
-        # With more stages than that, nothing would ever be in the last ones.
-        if own.shared_bytes > capacity or stages > max(_STAGES[0], chunk.repeats + 1):
-            continue
+    most = max(_STAGES[0], chunk.repeats + 1)  # nothing would ever be in further ones
+    for stages in (stages for stages in _STAGES if stages <= most):
+        size = tile.ring_bytes(stages)
+        if size > capacity:
+            break
         ahead, later = _ahead(stages, int(chunk.repeats), is_by_element=is_by_element)
-        chunk = replace(chunk, loads=later, arrivals=later, ahead=ahead)
-        resident, parts = resident_blocks(device, own), (start, chunk, stored)
-        yield replace(own, work=replace(work, resident=resident, parts=parts))
+        resident = max(1, fitting_blocks(device, tile.block_size, tile.registers, size))
+        parts = start, replace(chunk, loads=later, arrivals=later, ahead=ahead), stored
+        own = replace(work, resident=resident, parts=parts)
+        yield replace(tile, stages=stages, shared_bytes=size, work=own)
 
 
 def _ahead(stages: int, chunks: int, *, is_by_element: bool) -> tuple[int, float]:
