@@ -11,7 +11,7 @@ from tvm import relax
 from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.graph.user_names import Flows, handed_on
-from tvm_tile.loops import LEGALIZATIONS
+from tvm_tile.loops.remembered import remembering
 from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
 from tvm_tile.passes.lower.check_ends import CheckEnds
 from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
@@ -85,7 +85,7 @@ def fusion_passes(
         WidenLate(),
         ShareEqualValues(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        relax.transform.LegalizeOps(remembering()),
         EmptyResults(),
         EmptySums(),
         InfiniteExtrema(),
@@ -110,7 +110,7 @@ def operator_loops() -> list[tvm.transform.Pass]:
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        relax.transform.LegalizeOps(remembering()),
     ]
 
 
