@@ -130,6 +130,6 @@ def test_windows_of_one_thread_do_what_they_must(name: str, device: Device) -> N
 def test_what_threads_have_in_common_is_read_once_a_block() -> None:
     operator = depthwise(64, 30, 3)
     # Two rows of 30 outputs read four rows of 32; weights are of one channel.
-    assert block_bytes(operator.reads[:1], operator, {}, 60) == 4 * 32 * 4
-    assert block_bytes(operator.reads[1:], operator, {}, 60) == 64  # of 36 bytes, two sectors
-    assert block_bytes(operator.reads[:1], operator, {"x": 2}, 30) == 4 * 32 * 4
+    assert block_bytes(operator.reads[:1], operator, {}, [60]) == [4 * 32 * 4]
+    assert block_bytes(operator.reads[1:], operator, {}, [60]) == [64]  # of 36 bytes, two sectors
+    assert block_bytes(operator.reads[:1], operator, {"x": 2}, [30]) == [4 * 32 * 4]

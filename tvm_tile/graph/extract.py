@@ -45,6 +45,8 @@ def extract_operators(blocks: Iterable[SBlock]) -> list[Operator]:
     return known if len(known) == len(found) else []
 
 
+# Passes and rules ask about the same block, whose text never changes, one after the other.
+@functools.lru_cache(maxsize=1 << 9)
 def extract_operator(block: SBlock) -> Operator | None:
     """One block as an operator; ``None`` if its body is not a single store of an expression."""
     axes = _axes(block)

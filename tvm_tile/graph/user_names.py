@@ -72,8 +72,12 @@ def with_named_values(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRMo
     return _changed(mod, lambda _, flow: {**flow.names, **names})
 
 
-def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
+def handed_on(
+    before: tvm.IRModule, after: tvm.IRModule, flows: Flows | None = None
+) -> tvm.IRModule:
     """``after``, which a pass made of ``before``, with the names of all values.
+
+    Where passes follow one another, ``flows`` keeps what was read of the one for the next.
 
     A variable that both have keeps its names. Those of one that is gone go to what its readers read
     now and did not before, or, if that is nothing new, to the readers themselves, which have taken
@@ -83,6 +87,7 @@ def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
     """
     if after.same_as(before):
         return after
+    flows = flows or Flows()
     known = {str(var.name_hint): func for var, func in before.functions_items()}
     left = {str(var.name_hint) for var, _ in after.functions_items()}
     # Fusion makes one function of groups that are alike: its names are not those of each.
@@ -95,13 +100,14 @@ def handed_on(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
     }
 
     def names(var: Any, flow: _Flow) -> Mapping[Any, Names]:
-        return _inherited(_Flow.of(known[str(var.name_hint)], gone), flow)
+        func = known[str(var.name_hint)]
+        return _inherited(_Flow.of(func, gone) if gone else flows.of(func), flow)
 
     def is_changed(var: Any) -> bool:
         func = known.get(str(var.name_hint))
         return isinstance(func, relax.Function) and not func.same_as(after[var])
 
-    return _changed(after, names, is_changed)
+    return _changed(after, names, is_changed, flows)
 
 
 def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
@@ -166,9 +172,37 @@ class _Flow:
             result = moved[result]
         return cls(dict(bindings), reads, names, list(relax.analysis.free_vars(result)))
 
+    def renewed(self, values: Mapping[Any, Any]) -> _Flow:
+        """The flow where some variables are bound to the same values with other names."""
+        every = {var: values.get(var, value) for var, value in self.values.items()}
+        names = {
+            var: names_of(value) if var in values else self.names.get(var, ())
+            for var, value in every.items()
+        }
+        named = {var: own for var, own in names.items() if own}
+        return _Flow(every, self.reads, named, self.results)
+
     def has_as_in(self, other: _Flow, var: Any) -> bool:
         """Whether a variable has the value here that it has in another flow."""
         return var in self.values and self.values[var].same_as(other.values.get(var))
+
+
+class Flows:
+    """The flows of functions between two passes, each read once: reading takes most of the time."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, _Flow] = {}
+
+    def of(self, func: relax.Function) -> _Flow:
+        """The flow of values in a function, which is one of those that are kept or to be read."""
+        found = self._known.get(func)
+        return _Flow.of(func) if found is None else found
+
+    def keep(self, mod: tvm.IRModule, read: Mapping[Any, _Flow]) -> None:
+        """Keep the flows that were read, and others of this module; those of no other functions."""
+        functions = [func for _, func in mod.functions_items()]
+        known = self._known | dict(read)
+        self._known = {func: known[func] for func in functions if func in known}
 
 
 def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
@@ -236,21 +270,28 @@ def _with_others(flow: _Flow, names: Mapping[Any, Names]) -> Mapping[Any, Names]
 
 
 def _changed(
-    mod: tvm.IRModule, names: Any, is_meant: Callable[[Any], bool] = lambda _: True
+    mod: tvm.IRModule,
+    names: Any,
+    is_meant: Callable[[Any], bool] = lambda _: True,
+    flows: Flows | None = None,
 ) -> tvm.IRModule:
     """A module whose functions' values carry the names that ``names`` tells of their flow, those of
     functions that are meant."""
-    changed = None
+    changed, flows = None, flows or Flows()
+    behind: dict[Any, _Flow] = {}
     for var, func in mod.functions_items():
         if not isinstance(func, relax.Function) or not is_meant(var):
             continue
-        flow = _Flow.of(func)
+        flow = flows.of(func)
         wanted = names(var, flow)
         if any(flow.names.get(value, ()) != own for value, own in wanted.items()):
             changed = changed or mod.clone()
-            body = _renewed(func.body, wanted)
-            renewed = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-            changed[var] = renewed
+            values: dict[Any, Any] = {}
+            body = _renewed(func.body, wanted, values)
+            func = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+            changed[var], flow = func, flow.renewed(values)
+        behind[func] = flow
+    flows.keep(changed or mod, behind)
     return changed or mod
 
 
@@ -264,10 +305,12 @@ def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
             yield binding.var, binding.value
 
 
-def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
-    """A body whose bindings carry the names given."""
+def _renewed(
+    body: relax.SeqExpr, names: Mapping[Any, Names], values: dict[Any, Any]
+) -> relax.SeqExpr:
+    """A body whose bindings carry the names given; ``values`` gets those that were written anew."""
     blocks = [
-        type(block)([_renewed_binding(binding, names) for binding in block.bindings])
+        type(block)([_renewed_binding(binding, names, values) for binding in block.bindings])
         for block in body.blocks
     ]
     renewed = relax.SeqExpr(blocks, body.body)
@@ -275,17 +318,18 @@ def _renewed(body: relax.SeqExpr, names: Mapping[Any, Names]) -> relax.SeqExpr:
     return renewed
 
 
-def _renewed_binding(binding: Any, names: Mapping[Any, Names]) -> Any:
+def _renewed_binding(binding: Any, names: Mapping[Any, Names], values: dict[Any, Any]) -> Any:
     """A binding that carries the names given, branches of an If included."""
     value = binding.value
     if isinstance(value, relax.If):
-        branches = (_renewed(branch, names) for branch in (value.true_branch, value.false_branch))
-        renewed = relax.If(value.cond, *branches)
+        both = value.true_branch, value.false_branch
+        renewed = relax.If(value.cond, *(_renewed(branch, names, values) for branch in both))
         relax.expr._update_type(renewed, value.ty)
     elif isinstance(value, relax.Call) and names_of(value) != names.get(binding.var, ()):
         renewed = with_names(value, names.get(binding.var, ()))
     else:
         return binding
+    values[binding.var] = renewed
     if isinstance(binding, relax.MatchCast):
         return relax.MatchCast(binding.var, renewed, binding.ty)
     return relax.VarBinding(binding.var, renewed)

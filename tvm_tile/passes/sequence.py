@@ -10,8 +10,8 @@ from tvm import relax
 
 from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
-from tvm_tile.graph.user_names import handed_on
-from tvm_tile.loops import LEGALIZATIONS
+from tvm_tile.graph.user_names import Flows, handed_on
+from tvm_tile.loops.remembered import remembering
 from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
 from tvm_tile.passes.lower.check_ends import CheckEnds
 from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
@@ -86,7 +86,7 @@ def fusion_passes(
         WidenLate(),
         ShareEqualValues(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        relax.transform.LegalizeOps(remembering()),
         EmptyResults(),
         EmptySums(),
         InfiniteExtrema(),
@@ -112,7 +112,7 @@ def operator_loops() -> list[tvm.transform.Pass]:
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(dict(LEGALIZATIONS)),
+        relax.transform.LegalizeOps(remembering()),
     ]
 
 
@@ -150,11 +150,12 @@ def run_passes(
         UnsupportedOperatorError: TVM cannot write an operator's loops.
         BuildError: a pass fails, which is named.
     """
+    flows = Flows()
     for step in passes:
         try:
             # Alone, so that it is known who failed.
             passed = tvm.transform.Sequential([step])(mod)
-            mod = handed_on(mod, passed) if keeps_names else passed
+            mod = handed_on(mod, passed, flows) if keeps_names else passed
         except TileError:
             raise
         except Exception as error:

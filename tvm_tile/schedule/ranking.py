@@ -228,7 +228,7 @@ def _asked(task: Task, count: int, rules: Collection[Rule] | None) -> dict[Rule,
         if found and finder.least_seconds(task) >= least:
             continue
         # A rule that trips over a function has not taken it.
-        choices = attempt(partial(finder.find, task, count))
+        choices = attempt(partial(finder.find, replace(task, below=least), count))
         if choices:
             found[finder.rule] = choices
     return found

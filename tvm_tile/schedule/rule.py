@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,12 +78,15 @@ class Task:
         extents: extents of each output that a call needs, if not always all: numbers, or
             expressions of variables that will be parameters of the function. Nobody needs elements
             beyond these.
+        below: predicted seconds of the best choice of another rule. A rule none of whose tiles
+            could be faster may say so instead of looking closely at them.
     """
 
     func: tirx.PrimFunc
     graph: TileGraph
     device: Device
     extents: tuple[tuple[Any, ...], ...] = ()
+    below: float = math.inf
 
     @property
     def scene(self) -> Scene:

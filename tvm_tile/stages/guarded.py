@@ -15,6 +15,7 @@ Progress = Callable[[str, int, int], None]
 # TVM's operators' tags, its builders' scopes and what importers do to standard output belong to the
 # process. Kernels are compiled in threads of their own, within.
 _COMPILING = threading.RLock()
+_MORE_RARELY = 16
 
 
 @contextmanager
@@ -44,14 +45,18 @@ def one_compilation() -> Iterator[None]:
 @contextmanager
 def _former_objects_left_alone() -> Iterator[None]:
     """Meanwhile Python's garbage collector looks at no object that was there before: to look at
-    those of PyTorch, TVM and the model takes it tenths of a second."""
+    those of PyTorch, TVM and the model takes it tenths of a second. At what a compilation makes,
+    most of which stays until it ends, it looks more rarely, or that takes a second of 30."""
     if gc.get_freeze_count():  # somebody else's, who may count on it
         yield
         return
+    first, *others = gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(_MORE_RARELY * first, *others)
     try:
         yield
     finally:
+        gc.set_threshold(first, *others)
         gc.unfreeze()
 
 

@@ -167,7 +167,8 @@ def _reading(
         count * wavefronts(addresses, width * size, device.bank_count)
         for width, count in loads.items()
     )
-    stores, stored = _staging(size, tuple(region), strides, order, device)
+    chip = device.warp_size, device.bank_count
+    stores, stored = _staging(size, region, strides, order, *chip)
     return threads.warps * once + stored, sum(loads.values()), stores
 
 
@@ -329,19 +330,20 @@ def _staging(
     region: tuple[int, ...],
     strides: tuple[int, ...],
     order: tuple[int, ...],
-    device: Device,
+    warp_size: int,
+    bank_count: int,
 ) -> tuple[int, int]:
     """Stores with which a block's warps stage a tile of elements of a size, and wavefronts."""
     count = math.prod(region)
     vector = math.gcd(VECTOR_BYTES // size, region[-1])
     is_vector = order[-1] == len(region) - 1 and all(s % vector == 0 for s in strides if s != 1)
-    rest = np.arange(device.warp_size) * vector % count
-    places = np.zeros(device.warp_size, np.int64)
+    rest = np.arange(warp_size) * vector % count
+    places = np.zeros(warp_size, np.int64)
     for extent, stride in zip(reversed(region), reversed(strides), strict=True):
         places += rest % extent * stride
         rest //= extent
     addresses = tuple((places * size).tolist())
-    stores = -(-count // (vector * device.warp_size))
+    stores = -(-count // (vector * warp_size))
     if not is_vector:
         stores, vector = stores * vector, 1
-    return stores, stores * wavefronts(addresses, vector * size, device.bank_count)
+    return stores, stores * wavefronts(addresses, vector * size, bank_count)

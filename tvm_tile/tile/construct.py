@@ -22,10 +22,12 @@ from tvm_tile.tile.banks import staged_layouts
 from tvm_tile.tile.cost import (
     BlockResources,
     Candidates,
+    Floats,
     Ints,
     SharedReads,
     contraction_resources,
     reads_without_conflicts,
+    widest_reads,
 )
 from tvm_tile.tile.rtile import RProgram, RTile, longest_reduce_axis
 from tvm_tile.tile.staged_work import contraction_work, staged_seconds, works_of_rows
@@ -49,12 +51,26 @@ _NEAR = 0.05  # of a usual tile: then no other is needed
 
 
 def construct_contraction(
-    operator: Operator, device: Device, topk: int, scene: Scene = AMID
+    operator: Operator,
+    device: Device,
+    topk: int,
+    scene: Scene = AMID,
+    *,
+    below: float = math.inf,
 ) -> tuple[RProgram, ...]:
     """The ``topk`` best tiles of a matrix product or convolution, best first.
 
-    The first ones are near ties, by what they move; the others go by predicted time. Empty if
-    nothing fits the device. ``scene`` is where the kernel runs.
+    The first ones are near ties, by what they move; the others go by predicted time.
+
+    Args:
+        operator: the product.
+        device: the device that the tiles are made for.
+        topk: the most tiles that are wanted.
+        scene: where the kernel runs.
+        below: seconds; without a tile that could be faster there is none.
+
+    Returns:
+        None, too, if nothing fits the device.
     """
     candidates = _candidates(operator, device)
     if not len(candidates.groups):
@@ -68,12 +84,20 @@ def construct_contraction(
     # Layouts take a simulated warp to choose: only tiles that may win have theirs examined.
     examined = candidates.rows(order[np.isfinite(seconds[order])])
     resources = contraction_resources(device, examined)
+    if not np.any(_at_best(device, examined, resources, scene) < below):
+        return ()
     reads = _shared_reads(device, examined, resources.footprint)
     work = contraction_work(device, examined, reads, resources)
     works = enumerate(works_of_rows(work, examined, device))
     told = (replace(_with_resources(examined, resources, row), work=own) for row, own in works)
     programs = ranked(told, device, scene)
     return near_ties(programs, _NEAR_TIE, lambda own: transfer_seconds(own, device))[:topk]
+
+
+def _at_best(device: Device, tiles: Candidates, resources: BlockResources, scene: Scene) -> Floats:
+    """Predicted seconds of tiles if their layouts had the widest loads, and no conflicts."""
+    work = contraction_work(device, tiles, widest_reads(device, tiles), resources)
+    return staged_seconds(work, tiles, device, scene)
 
 
 def transfer_seconds(program: RProgram, device: Device) -> float:
@@ -94,12 +118,15 @@ def transfer_seconds(program: RProgram, device: Device) -> float:
 
 def _shared_reads(device: Device, tiles: Candidates, footprint: Ints) -> SharedReads:
     """Cost of the layouts that the kernels will have."""
-    found = np.zeros((4, len(tiles.groups)), np.int64)
-    for row in range(len(tiles.groups)):
+    columns = np.column_stack((tiles.thread, tiles.block, tiles.groups, footprint))
+    # What is loaded ahead, and parts of sums, lie as all else.
+    _, first, alike = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+    found = np.zeros((4, len(first)), np.int64)
+    for place, row in enumerate(first):
         layouts = staged_layouts(_program(tiles, row), int(footprint[row]), device)
         costs = [(o.loads, o.wavefronts, o.padding, o.stores) for o in layouts]
-        found[:, row] = np.sum(costs, axis=0)
-    return SharedReads(*found)
+        found[:, place] = np.sum(costs, axis=0)
+    return SharedReads(*found[:, alike.ravel()])
 
 
 def _candidates(operator: Operator, device: Device) -> Candidates:
@@ -266,7 +293,8 @@ def _scale_up(operator: Operator, register: dict[str, int]) -> Iterator[dict[str
         ]
         if not grown:
             return
-        tile = max(grown, key=lambda t: _reuse(operator, t, tile))
+        before, size = _intensity(operator, tile), math.prod(tile.values())
+        tile = max(grown, key=lambda t: _reuse(operator, t, before, size))
 
 
 def _next_step(axis: Axis, current: int, thread: int) -> int | None:
@@ -275,16 +303,20 @@ def _next_step(axis: Axis, current: int, thread: int) -> int | None:
     return next(larger, None)
 
 
-def _reuse(operator: Operator, tile: dict[str, int], before: dict[str, int]) -> float:
-    """The data-reuse score: operations per byte staged, per growth of the tile."""
-    depth = {axis.name: min(axis.extent, 8) for axis in operator.reduce_axes}
+def _reuse(operator: Operator, tile: dict[str, int], before: float, size: int) -> float:
+    """The data-reuse score: operations per byte staged, per growth of the tile.
 
-    def intensity(t: dict[str, int]) -> float:
-        staged = sum(r.elements(t | depth) * r.tensor.element_size for r in operator.reads)
-        return math.prod(t.values()) / staged
+    ``before`` are the operations per byte of the tile that has grown, ``size`` is its outputs.
+    """
+    growth = math.prod(tile.values()) / size
+    return math.log(_intensity(operator, tile) / before + 1e-9) / math.log(growth)
 
-    growth = math.prod(tile.values()) / math.prod(before.values())
-    return math.log(intensity(tile) / intensity(before) + 1e-9) / math.log(growth)
+
+def _intensity(operator: Operator, tile: dict[str, int]) -> float:
+    """Operations per byte staged of a block's tile, for a short step."""
+    own = tile | {axis.name: min(axis.extent, 8) for axis in operator.reduce_axes}
+    staged = sum(r.elements(own) * r.tensor.element_size for r in operator.reads)
+    return math.prod(tile.values()) / staged
 
 
 def _chunks(operator: Operator) -> Iterator[dict[str, int]]:

@@ -241,6 +241,10 @@ def sectors_touched(addresses: Ints, size: int) -> Floats:
     anywhere in a sector, and the mean over these places counts.
     """
     places = range(0, SECTOR, size)
+    if SECTOR % size == 0 and not np.any(addresses % size):
+        # As many ends of sectors lie between two elements as places, but for the farther ones.
+        apart = np.abs(np.diff(addresses // size, axis=-1))
+        return np.asarray(1 + np.sum(np.minimum(apart, len(places)), axis=-1) / len(places))
     crossed = sum(
         np.count_nonzero(np.diff((addresses + place) // SECTOR, axis=-1), axis=-1)
         for place in places
@@ -265,10 +269,23 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
     Threads store their own tiles, a vector at a time: neighbouring threads' elements lie a tile
     apart. Where groups of threads share the reduction, all store neighbouring elements.
     """
-    operator = tiles.operator
-    write, axes = operator.write, operator.spatial_axes
+    operator, write = tiles.operator, tiles.operator.write
     size = write.tensor.element_size
+    # Tiles that differ in the sum only store alike.
     columns = np.flatnonzero(tiles.is_spatial)
+    shapes = np.concatenate((tiles.thread[:, columns], tiles.block[:, columns]), axis=1)
+    _, first, alike = np.unique(shapes, axis=0, return_index=True, return_inverse=True)
+    touched = _touched_apart(device, tiles.rows(first))[alike.ravel()]
+    apart = operator.outputs / tiles.store_vectors / device.warp_size * touched
+    used = operator.outputs * size / SECTOR
+    together = used * coalescing(write, operator, tiles.block)
+    return written_sectors(np.where(tiles.groups > 1, together, apart), used)
+
+
+def _touched_apart(device: Device, tiles: Candidates) -> Floats:
+    """Sectors that a warp's store touches where threads store their own tiles."""
+    operator, write = tiles.operator, tiles.operator.write
+    axes, columns = operator.spatial_axes, np.flatnonzero(tiles.is_spatial)
     stride = dict.fromkeys((axis.name for axis in axes), 0) | write.strides
     rest = np.arange(device.warp_size)[None, :]
     address = np.zeros((len(tiles.groups), device.warp_size), np.int64)
@@ -277,11 +294,8 @@ def store_sectors(device: Device, tiles: Candidates) -> Floats:
         threads = tiles.block[:, column, None] // tiles.thread[:, column, None]
         address += rest % threads * run * stride[axis.name]
         rest = rest // threads
-    touched = sectors_touched(address * size, size)
-    apart = operator.outputs / tiles.store_vectors / device.warp_size * touched
-    used = operator.outputs * size / SECTOR
-    together = used * coalescing(write, operator, tiles.block)
-    return written_sectors(np.where(tiles.groups > 1, together, apart), used)
+    size = write.tensor.element_size
+    return sectors_touched(address * size, size)
 
 
 def _runs(operator: Operator, axis: str, thread: Ints) -> Ints:
@@ -314,6 +328,18 @@ def reads_without_conflicts(device: Device, tiles: Candidates) -> SharedReads:
     stores = np.asarray(stored // device.warp_size)
     wavefronts = np.asarray(-(-tiles.threads // device.warp_size) * loads + stores)
     return SharedReads(np.asarray(loads), wavefronts, np.zeros_like(stores), stores)
+
+
+def widest_reads(device: Device, tiles: Candidates) -> SharedReads:
+    """A load and a wavefront for each vector that a thread reads or a warp stores."""
+    operator, chunk = tiles.operator, np.where(tiles.is_spatial, tiles.thread, tiles.block)
+    loads, stores = np.zeros((2, len(chunk)), np.int64)
+    for read in operator.reads:
+        vector = VECTOR_BYTES // read.tensor.element_size
+        loads += -(-elements(read, operator, chunk) // vector)
+        stores += elements(read, operator, tiles.staged) // (vector * device.warp_size)
+    wavefronts = -(-tiles.threads // device.warp_size) * loads + stores
+    return SharedReads(loads, np.asarray(wavefronts), np.zeros_like(stores), stores)
 
 
 def converted(operator: Operator, chunk: Ints) -> Ints:

@@ -33,25 +33,35 @@ def occupancy(device: Device, threads: Ints, registers: Ints, shared_bytes: Ints
         registers: registers of a thread, rounded as they are given out.
         shared_bytes: bytes of shared memory of a block.
     """
-    rounded = -(-threads // device.warp_size) * device.warp_size
-    resident = np.minimum(
-        device.max_threads_per_multi_processor // rounded,
-        device.registers_per_multi_processor // (registers * rounded),
-    )
-    taken = np.maximum(1, shared_bytes + device.reserved_shared_memory)
-    by_shared = device.shared_memory_per_multi_processor // taken
-    most = np.minimum(by_shared, device.max_blocks_per_multi_processor)
-    resident = np.minimum(resident, most)
     too_large = (threads > device.max_threads_per_block) | (
         shared_bytes > device.memory(MemoryLevel.SHARED).capacity
     )
-    return np.where(too_large, 0, resident)
+    *limits, most = _limits(device, threads, registers, shared_bytes)
+    return np.where(too_large, 0, np.minimum(np.minimum.reduce(limits), most))
 
 
 def fitting_blocks(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
-    """:func:`occupancy` of one kernel."""
-    sizes = (np.array([size], np.int64) for size in (threads, registers, shared_bytes))
-    return int(occupancy(device, *sizes)[0])
+    """:func:`occupancy` of one kernel, for which arrays would take most of the time."""
+    if threads > device.max_threads_per_block:
+        return 0
+    if shared_bytes > device.memory(MemoryLevel.SHARED).capacity:
+        return 0
+    return min(_limits(device, threads, registers, shared_bytes))
+
+
+def _limits(
+    device: Device, threads: _Count, registers: _Count, shared_bytes: _Count
+) -> tuple[_Count, _Count, _Count, int]:
+    """How many blocks each resource of a multiprocessor is enough for."""
+    rounded = -(-threads // device.warp_size) * device.warp_size
+    # The driver may keep none, and a block take none: then any number fits.
+    taken = shared_bytes + device.reserved_shared_memory
+    return (
+        device.max_threads_per_multi_processor // rounded,
+        device.registers_per_multi_processor // (registers * rounded),
+        device.shared_memory_per_multi_processor // (taken + (taken == 0)),
+        device.max_blocks_per_multi_processor,
+    )
 
 
 def resident_blocks(device: Device, tile: Tile) -> int:

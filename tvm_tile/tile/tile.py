@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from tvm_tile.device.device import Device
@@ -62,18 +63,27 @@ def ranked(
         scene: where their kernels run.
         count: the most tiles that are wanted; ``None``: all.
     """
-    fitting = [tile for tile in priced(tiles, device, scene) if tile.seconds < math.inf]
-    return tuple(sorted(fitting, key=lambda tile: tile.seconds)[:count])
+    # To say the seconds of each costs more than to find them: only those that are wanted do.
+    pairs = [pair for pair in _with_seconds(tiles, device, scene) if pair[1] < math.inf]
+    fastest = sorted(pairs, key=itemgetter(1))[:count]
+    return tuple(replace(tile, seconds=seconds) for tile, seconds in fastest)
 
 
 def priced(tiles: Iterable[AnyTile], device: Device, scene: Scene) -> tuple[AnyTile, ...]:
     """Tiles with the predicted seconds of what they do, in the order in which they come."""
+    pairs = _with_seconds(tiles, device, scene)
+    return tuple(replace(tile, seconds=seconds) for tile, seconds in pairs)
+
+
+def _with_seconds(
+    tiles: Iterable[AnyTile], device: Device, scene: Scene
+) -> list[tuple[AnyTile, float]]:
+    """Tiles, and the predicted seconds of what they do."""
     found = tuple(tiles)
     works = [tile.work for tile in found if tile.work is not None]
     if not found:
-        return ()
-    pairs = zip(found, seconds_of(works, device, scene).tolist(), strict=True)
-    return tuple(replace(tile, seconds=seconds) for tile, seconds in pairs)
+        return []
+    return list(zip(found, seconds_of(works, device, scene).tolist(), strict=True))
 
 
 def near_ties(

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -230,8 +231,8 @@ def _stacked(works: Sequence[Work]) -> Work:
 
 def _columns(rows: Sequence[Any], names: tuple[str, ...]) -> Any:
     """The first row, with arrays of all rows' numbers in place of its own."""
-    found = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in names}
-    return replace(rows[0], **found)
+    columns = np.array(list(map(attrgetter(*names), rows)), np.float64).T
+    return replace(rows[0], **dict(zip(names, columns, strict=True)))
 
 
 def work_seconds(work: Work, device: Device, scene: Scene) -> Floats:

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from tvm_tile.frontend.torch.broken_down import BrokenDown, empty_like, kind_of, tensors_of
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
 from tvm_tile.frontend.torch.exported import with_graph
+from tvm_tile.frontend.torch.in_place import without_writes, writes_whole
 from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.operators.quantized import decompositions_of_codes
@@ -52,8 +53,8 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
         split(x, 2); split(y, 2)   =>   split_with_sizes(x, [2, 2]); split_with_sizes(y, [2, 2])
 
-    Programs with open sizes, with operators that write into their operands, or with functions of
-    functions are left to PyTorch.
+    Programs with open sizes, with operators that write into parts of their operands, or with
+    functions of functions are left to PyTorch.
     """
     result = _decomposed(program)
     if result is not program:
@@ -78,8 +79,9 @@ def tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     table = decompositions()
-    if not all(map(is_plain, program.graph.nodes)):
-        return _by_pytorch(program, table)
+    given, program = program, _plain(program)
+    if program is None:
+        return _by_pytorch(given, table)
     first: dict[Any, fx.Node] = {}
     for node in program.graph.nodes:
         if _breaks_down(node, table):
@@ -88,10 +90,21 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
         return program
     values = (node.meta.get("val") for node in program.graph.nodes)
     mode = next(value for value in values if isinstance(value, torch.Tensor)).fake_mode
-    parts = _parts(tuple(first.values()), table, mode)
+    convolutions = {kind: BrokenDown.of_convolution(node) for kind, node in first.items()}
+    known = {kind: part for kind, part in convolutions.items() if part is not None}
+    asked = {kind: node for kind, node in first.items() if kind not in known}
+    parts = _parts(tuple(asked.values()), table, mode) if asked else []
     if parts is None:
-        return _by_pytorch(program, table)
-    return _replaced(program, dict(zip(first, parts, strict=True)), table, mode)
+        return _by_pytorch(given, table)
+    return _replaced(program, known | dict(zip(asked, parts, strict=True)), table, mode)
+
+
+def _plain(program: ExportedProgram) -> ExportedProgram | None:
+    """The program, or the same without operators that write; ``None`` where it has others."""
+    others = [node for node in program.graph.nodes if not is_plain(node)]
+    if not others:
+        return program
+    return without_writes(program) if all(map(writes_whole, others)) else None
 
 
 def _by_pytorch(program: ExportedProgram, table: Table) -> ExportedProgram:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec, OutputSpec, TensorArgument
 
 WEIGHTS = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 """Kinds of inputs whose values a program holds."""
@@ -25,6 +25,7 @@ def with_graph(
     graph: fx.Graph,
     constants: Mapping[fx.Node, tuple[str, torch.Tensor]] | None = None,
     module: fx.GraphModule | None = None,
+    changes: Sequence[OutputSpec] = (),
 ) -> ExportedProgram:
     """The program with another graph, which takes the same inputs and weights or fewer.
 
@@ -34,6 +35,7 @@ def with_graph(
         constants: placeholder -> the name and the value of a further constant. They are in front
             of the others, in this order.
         module: the functions that the graph's operators are given; the program's where ``None``.
+        changes: new values of state and inputs, which the graph returns in front of its outputs.
     """
     further = constants or {}
     signature = copy.deepcopy(program.graph_signature)
@@ -45,6 +47,7 @@ def with_graph(
     left = [spec for spec in signature.input_specs if spec.arg.name in taken]
     gone = {s.target for s in signature.input_specs} - {s.target for s in left}
     signature.input_specs = [*specs, *left]
+    signature.output_specs = [*changes, *signature.output_specs]
     outputs = graph.output_node().args[0]
     for spec, output in zip(signature.output_specs, outputs, strict=True):
         if isinstance(output, fx.Node):

@@ -15,11 +15,13 @@ from tvm_tile.tile.time import least_product_seconds
 
 
 def schedule_contraction(task: Task, count: int) -> Sequence[Choice]:
-    """The best-ranked tiles for a product or convolution; none if it is neither."""
+    """The best-ranked tiles for a product or convolution; none if it is neither, or all take longer
+    than another rule's."""
     found = draft(task)
     if found is None:
         return ()
-    tiles = construct_contraction(found.operator, task.device, count, task.scene)
+    scene, below = task.scene, task.below
+    tiles = construct_contraction(found.operator, task.device, count, scene, below=below)
     return found.choices(tiles, CONTRACTION)
 
 

@@ -29,21 +29,31 @@ def asked_sectors(reads: Sequence[Access], samples: Sequence[dict[str, Ints]], u
 
     Args:
         reads: what the copy reads.
-        samples: the outputs of some units: values of the axes.
+        samples: the outputs of some units: values of the axes, one of each output or, of a box,
+            those of each axis along a dimension of its own.
         units: number of all units.
     """
-    touched = sum(count_sectors(read, sample)[0] for read in reads for sample in samples)
+    touched = sum(len(np.unique(_sectors(read, at))) for read in reads for at in samples)
     return units * touched / len(samples)
+
+
+def _sectors(access: Access, places: dict[str, Ints]) -> Ints:
+    """The sector of each element that an access touches."""
+    return np.asarray(_elements(access, places) * access.tensor.element_size // SECTOR)
+
+
+def _elements(access: Access, places: dict[str, Ints]) -> Ints:
+    """The elements that an access touches, by their places in memory."""
+    index = access.indices[0]
+    return index.offset + sum(
+        (factor * places[name] for name, factor in index.terms), np.zeros(1, np.int64)
+    )
 
 
 def count_sectors(access: Access, places: dict[str, Ints]) -> tuple[int, int, int]:
     """Sectors, lines of four, and elements that an access touches at these values of its axes."""
-    index = access.indices[0]
-    flat = index.offset + sum(
-        (factor * places[name] for name, factor in index.terms), np.zeros(1, np.int64)
-    )
-    elements = np.unique(flat)
-    sectors = np.unique(elements * access.tensor.element_size // SECTOR)
+    sectors = np.unique(_sectors(access, places))
+    elements = np.unique(_elements(access, places))
     return len(sectors), len(np.unique(sectors // 4)), len(elements)
 
 

@@ -338,10 +338,12 @@ def _boxed(
 
 
 def _box(copy: Copy, box: tuple[int, ...], block: int) -> dict[str, Ints]:
-    """The outputs of a block: values of the axes."""
+    """The outputs of a block: values of the axes, each along a dimension of its own."""
     pairs = list(zip(copy.axes, box, strict=True))
-    local = positions(np.arange(math.prod(box)), [Axis(a.name, own) for a, own in pairs])
     at = positions(np.array([block]), [Axis(a.name, -(-a.extent // own)) for a, own in pairs])
-    places = {axis.name: at[axis.name] * own + local[axis.name] for axis, own in pairs}
-    inside = np.logical_and.reduce([places[axis.name] < axis.extent for axis in copy.axes])
-    return {name: place[inside] for name, place in places.items()}
+    places = (
+        np.arange(first, min(first + own, axis.extent), dtype=np.int64)
+        for axis, own in pairs
+        for first in (at[axis.name] * own).tolist()
+    )
+    return dict(zip((axis.name for axis in copy.axes), np.ix_(*places), strict=True))

@@ -23,6 +23,7 @@ from tvm_tile.tile.products.warp_tile import (
     chunk_sectors,
     warp_work,
 )
+from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Product
@@ -53,8 +54,11 @@ def construct_mma(
         return ()
     if any(not operand.is_within_reach for operand in operands):
         return ()
-    tiles = _tiles(product, device)
-    told = (replace(tile, work=work_of(product, device, tile, work)) for tile in tiles)
+    told = (
+        own
+        for tile in _tiles(product)
+        for own in _in_stages(tile, work_of(product, device, tile, work), product, device)
+    )
     return ranked(told, device, scene, count)
 
 
@@ -76,23 +80,42 @@ def mma_dtypes(device: Device) -> frozenset[str]:
     return _DTYPES & known
 
 
-def _tiles(product: Product, device: Device) -> Iterator[MmaTile]:
-    """All tiles of a product for warp instructions that fit the device."""
-    capacity = device.memory(MemoryLevel.SHARED).capacity
+def _tiles(product: Product) -> Iterator[MmaTile]:
+    """All tiles of a product for warp instructions, with the fewest stages."""
     shapes = itertools.product(_WARP_TILES, _WARPS, _DEPTHS)
     for (warp_rows, warp_columns), warps, depth in shapes:
-        tile = WarpTile(MmaUnit(), warp_rows, warp_columns, warps, depth, 0)
+        tile = WarpTile(MmaUnit(), warp_rows, warp_columns, warps, depth, _STAGES[0])
         if max(tile.rows, tile.columns) > _LARGEST_SIDE:
             continue
         tile = replace(tile, registers=_registers(product, tile))
-        if tile.registers > _MOST_REGISTERS:
-            continue
-        chunks = math.prod(chunk_counts(product, tile.depth))
-        for stages in _STAGES:
-            own = replace(tile, stages=stages).filled(product)
-            # With more stages than that, nothing would ever be in the last ones.
-            if own.shared_bytes <= capacity and stages <= max(_STAGES[0], chunks + 1):
-                yield own
+        if tile.registers <= _MOST_REGISTERS:
+            yield tile.filled(product)
+
+
+def _in_stages(tile: MmaTile, work: Work, product: Product, device: Device) -> Iterator[MmaTile]:
+    """A tile that does this work with each number of stages that fits the device.
+
+    Nothing of a block's work depends on that but what is on its way meanwhile.
+    """
+    capacity = device.memory(MemoryLevel.SHARED).capacity
+    start, chunk, stored = work.parts
+    is_by_element = any(slab.is_by_element for slab in tile.chunks(product))
+    most = max(_STAGES[0], chunk.repeats + 1)  # nothing would ever be in further ones
+    for stages in (stages for stages in _STAGES if stages <= most):
+        size = tile.ring_bytes(stages)
+        if size > capacity:
+            break
+        ahead, later = _ahead(stages, int(chunk.repeats), is_by_element=is_by_element)
+        resident = max(1, fitting_blocks(device, tile.block_size, tile.registers, size))
+        parts = start, replace(chunk, loads=later, arrivals=later, ahead=ahead), stored
+        own = replace(work, resident=resident, parts=parts)
+        yield replace(tile, stages=stages, shared_bytes=size, work=own)
+
+
+def _ahead(stages: int, chunks: int, *, is_by_element: bool) -> tuple[int, float]:
+    """How many chunks are on their way at once, and the share of all that is waited for."""
+    ahead = 1 if is_by_element else stages - 1
+    return ahead, max(0.0, 1 - ahead / chunks)
 
 
 def _registers(product: Product, tile: MmaTile) -> int:
@@ -121,8 +144,7 @@ def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) ->
     chunks = math.prod(chunk_counts(product, tile.depth))
     slabs = tile.chunks(product)
     single = sum(slab.size / UNIT_BYTES / warp for slab in slabs if slab.is_by_element)
-    ahead = 1 if single else tile.stages - 1
-    later = max(0.0, 1 - ahead / chunks)
+    ahead, later = _ahead(tile.stages, chunks, is_by_element=single > 0)
     rows, columns = tile.warp_rows // FRAGMENT, tile.warp_columns // FRAGMENT
     loaded = warps * steps * (rows + columns)
     copies = sum(slab.size / (slab.width * ELEMENT) / warp for slab in slabs)

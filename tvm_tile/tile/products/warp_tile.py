@@ -97,13 +97,16 @@ class WarpTile(Tile, Generic[_Unit]):
         """This tile, with its number of blocks and the shared memory of its stages and its sums."""
         rows = math.prod(tile_counts(product.left, self.rows))
         columns = math.prod(tile_counts(product.right, self.columns))
-        stored = math.prod(self.store_shape) * SUM_BYTES
         return replace(
             self,
             raster=min(rows, max(1, _RASTER_ROWS // self.rows)),
             grid=product.batches * rows * columns,
-            shared_bytes=max(self.stages * self.stage_bytes, stored),
+            shared_bytes=self.ring_bytes(self.stages),
         )
+
+    def ring_bytes(self, stages: int) -> int:
+        """Bytes of shared memory of so many stages, where the sums lie afterwards."""
+        return max(stages * self.stage_bytes, math.prod(self.store_shape) * SUM_BYTES)
 
     def describe(self) -> str:
         """The tile in one line, for people."""

@@ -6,7 +6,7 @@ spatial axes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,30 +21,35 @@ START_OPERATIONS = 55
 
 
 def block_bytes(
-    accesses: Iterable[Access], operator: Operator, own: Mapping[str, int], threads: int
-) -> float:
+    accesses: Iterable[Access], operator: Operator, own: Mapping[str, int], threads: Sequence[int]
+) -> list[float]:
     """Bytes that a block moves in whole sectors, what its threads have in common once.
 
     Args:
         accesses: accesses of the operator.
         operator: the operator, whose sums each belong to one thread.
         own: neighbouring outputs of a thread along spatial axes; one along others.
-        threads: threads of a block.
+        threads: threads of a block, for each size of block that is asked about.
     """
+    tiles = np.array([_region(operator, own, count) for count in threads])
+    moved = sum(
+        elements(access, operator, tiles)
+        * access.tensor.element_size
+        * coalescing(access, operator, tiles)
+        for access in accesses
+    )
+    return np.asarray(moved, np.float64).tolist()
+
+
+def _region(operator: Operator, own: Mapping[str, int], threads: int) -> list[int]:
+    """Extents of what so many threads compute together, along each axis."""
     region, rest = operator.extents, threads
     for axis in reversed(operator.spatial_axes):
         outputs = own.get(axis.name, 1)
         places = -(-axis.extent // outputs)
         region[axis.name] = min(axis.extent, min(places, rest) * outputs)
         rest = -(-rest // places)
-    tile = np.array([list(region.values())])
-    bytes_of = (
-        elements(access, operator, tile)
-        * access.tensor.element_size
-        * coalescing(access, operator, tile)
-        for access in accesses
-    )
-    return float(sum(size[0] for size in bytes_of))
+    return list(region.values())
 
 
 def warp_sectors(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import Access, Operator
@@ -65,20 +65,18 @@ def construct_strips(
     window = window_of(operator)
     if window is None:
         return ()
-    tiles = (
-        _with_registers(replace(tile, stores_late=divides), device)
+    told = (
+        tile
         for vectors in vectors_of(operator, window.axis, window.stride, sources)
-        for tile in _tiles(operator, window, vectors, device)
+        for strip in _strips(operator, window, vectors)
+        for tile in _told(replace(strip, stores_late=divides), device, traffic)
     )
-    told = (replace(tile, work=strips_work(tile, device, traffic)) for tile in tiles)
     # Of near ties the one with most threads: what the model leaves out punishes long strips.
     return near_ties(ranked(told, device, scene), _NEAR_TIE, lambda tile: tile.outputs)[:count]
 
 
-def _tiles(
-    operator: Operator, window: Window, vectors: Vectors, device: Device
-) -> Iterator[WindowTile]:
-    """All tiles of a sliding window, without predictions."""
+def _strips(operator: Operator, window: Window, vectors: Vectors) -> Iterator[WindowTile]:
+    """All strips of a sliding window that a thread can have, in the smallest blocks."""
     extents = operator.extents
     along = extents[window.axis]
     # About equal shares of the axis. Windows with gaps share no rows with their neighbours.
@@ -90,59 +88,94 @@ def _tiles(
         for columns in _COLUMNS if window.column else (1,):
             tile = WindowTile(operator, window, strip, columns, _FEW_THREADS, vectors)
             is_long = tile.outputs > 1 and tile.outputs * operator.depth > _MAX_UNROLLED
-            if is_long or columns > extents.get(window.column, 1):
-                continue
-            yield from _blocks(tile, device)
+            if not is_long and columns <= extents.get(window.column, 1):
+                yield tile
 
 
-def _blocks(tile: WindowTile, device: Device) -> Iterator[WindowTile]:
-    """The tile with each size of block, and its own where blocks would be too few."""
-    yield from (replace(tile, block_size=threads) for threads in _THREADS)
-    if tile.workers < 4 * _THREADS[0] * device.multi_processor_count:
-        yield tile
+def _told(strip: WindowTile, device: Device, traffic: int) -> Iterator[WindowTile]:
+    """A strip in each size of block, and its own where blocks would be too few, with their work."""
+    thread = _Thread.of(strip, device)
+    sizes = list(_THREADS)
+    if strip.workers < 4 * _THREADS[0] * device.multi_processor_count:
+        sizes.append(strip.block_size)
+    operator = strip.operator
+    moved = block_bytes(operator.reads, operator, strip.outputs_along, sizes)
+    for block_size, size in zip(sizes, moved, strict=True):
+        tile = replace(strip, block_size=block_size, registers=thread.registers)
+        yield replace(tile, work=_work(tile, thread, size, device, traffic))
 
 
-def _with_registers(tile: WindowTile, device: Device) -> WindowTile:
-    """The tile with its registers."""
-    others = [read for read in tile.operator.reads if read not in tile.window.reads]
-    fixed = sum(count for _, count in _loads(tile, others))
-    return replace(tile, registers=_registers(tile, fixed, device))
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """What a thread does for its strip, whatever its block; a warp's threads do the same.
+
+    Attributes:
+        registers: registers that it takes.
+        trips: how often it waits for rows of the input.
+        operations: arithmetic instructions.
+        moves: instructions that load and store.
+        wavefronts: passes over the banks of the first-level cache in which its loads are answered.
+        stores: sectors that a warp stores.
+    """
+
+    registers: int
+    trips: int
+    operations: float
+    moves: float
+    wavefronts: float
+    stores: float
+
+    @classmethod
+    def of(cls, tile: WindowTile, device: Device) -> _Thread:
+        """A thread of a tile without registers."""
+        operator, vector, own = tile.operator, tile.vectors.count, tile.outputs_along
+        others = [read for read in operator.reads if read not in tile.window.reads]
+        lines, rows = tile.lines, sum(bool(tile.taps(row)) for row in range(tile.rows))
+        counts = {line.read: math.prod(line.extents) * rows for line in lines}
+        region = operator.extents | own
+        fixed = [(read, read.elements(region)) for read in others]
+        moving = [(read, counts.get(read) or read.elements(region)) for read in tile.window.reads]
+        loads = [(read, float(count), 1) for read, count in fixed]
+        loads += [(read, count / vector, vector) for read, count in moving]
+        stores = tile.outputs / vector
+        held = sum(math.prod(line.extents) for line in lines)  # of a row
+        widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
+        tested = held * _tested_rows(tile) / vector
+        operations = tile.outputs * operator.depth * arithmetic_slots(device) + widened + tested
+        operations += tile.outputs * _DIVISION if tile.stores_late else 0
+        at_once = (vector if tile.are_rows_neighbours else 1) * _ROWS_IN_FLIGHT
+        return cls(
+            registers=_registers(tile, sum(count for _, count in fixed), held, device),
+            trips=math.ceil(tile.rows / at_once),
+            operations=operations,
+            moves=sum(count for _, count, _ in loads) + stores,
+            wavefronts=sum(c * warp_wavefronts(r, operator, own, v, device) for r, c, v in loads),
+            stores=stores * _stored_sectors(tile, device),
+        )
 
 
-def strips_work(tile: WindowTile, device: Device, traffic: int) -> Work:
+def _work(tile: WindowTile, thread: _Thread, moved: float, device: Device, traffic: int) -> Work:
     """What the blocks of a tile do.
 
     Args:
         tile: the tile, with its registers.
+        thread: instructions and accesses of one of its threads.
+        moved: bytes in whole sectors that a block reads of all operands, padding included.
         device: the device that it is made for.
         traffic: bytes that cross global memory at least.
     """
-    operator, vector = tile.operator, tile.vectors.count
-    warps = -(-tile.block_size // device.warp_size)
-    written = operator.write.tensor.size
+    warps, trips = -(-tile.block_size // device.warp_size), thread.trips
+    written = tile.operator.write.tensor.size
     # Padding is not read: it is of the operator's tensors, but not of those in memory.
-    from_memory = min(1.0, (traffic - written) / (operator.traffic - written))
-    own = tile.outputs_along
-    fetched = from_memory * block_bytes(operator.reads, operator, own, tile.block_size)
-    others = [read for read in operator.reads if read not in tile.window.reads]
-    fixed, moving = _loads(tile, others), _loads(tile, tile.window.reads)
-    single = [(read, float(count), 1) for read, count in fixed]
-    loads = single + [(read, count / vector, vector) for read, count in moving]
-    stores = tile.outputs / vector
-    widened = sum(count for r, count in (*moving, *fixed) if r.tensor.element_size < 4)
-    tested = sum(math.prod(line.extents) for line in tile.lines) * _tested_rows(tile) / vector
-    operations = tile.outputs * operator.depth * arithmetic_slots(device) + widened + tested
-    operations += tile.outputs * _DIVISION if tile.stores_late else 0
-    trips = math.ceil(tile.rows / (vector if tile.are_rows_neighbours else 1) / _ROWS_IN_FLIGHT)
-    answers = sum(c * warp_wavefronts(r, operator, own, v, device) for r, c, v in loads)
+    from_memory = min(1.0, (traffic - written) / (tile.operator.traffic - written))
     rows = Part(
         repeats=trips,
-        fills=fetched / trips,
-        stores=warps * stores * _stored_sectors(tile, device) * SECTOR / trips,
-        operations=warps * operations / trips,
-        moves=warps * (sum(count for _, count, _ in loads) + stores) / trips,
+        fills=from_memory * moved / trips,
+        stores=warps * thread.stores * SECTOR / trips,
+        operations=warps * thread.operations / trips,
+        moves=warps * thread.moves / trips,
         # The first-level cache answers through the banks of shared memory.
-        wavefronts=warps * answers / trips,
+        wavefronts=warps * thread.wavefronts / trips,
         loads=1,
     )
     return Work(
@@ -155,14 +188,6 @@ def strips_work(tile: WindowTile, device: Device, traffic: int) -> Work:
     )
 
 
-def _loads(tile: WindowTile, reads: tuple[Access, ...] | list[Access]) -> list[tuple[Access, int]]:
-    """How many elements of each access a thread reads."""
-    own = tile.operator.extents | tile.outputs_along
-    rows = sum(bool(tile.taps(row)) for row in range(tile.rows))
-    lines = {line.read: math.prod(line.extents) * rows for line in tile.lines}
-    return [(read, lines.get(read) or read.elements(own)) for read in reads]
-
-
 def _tested_rows(tile: WindowTile) -> int:
     """Rows that lie outside the image for some strips and inside it for others."""
     extent = next(a.extent for a in tile.operator.spatial_axes if a.name == tile.window.axis)
@@ -172,11 +197,11 @@ def _tested_rows(tile: WindowTile) -> int:
     return min(tile.rows, max(0, tile.window.size - tile.step) + overhang)
 
 
-def _registers(tile: WindowTile, fixed: int, device: Device) -> int:
-    """Registers of a thread of a tile, as predicted."""
+def _registers(tile: WindowTile, fixed: int, lines: int, device: Device) -> int:
+    """Registers of a thread of a tile, as predicted; ``fixed`` elements stay in some, those of
+    ``lines`` come and go."""
     kept = tile.strip if tile.stores_late else -(-tile.window.size // tile.step)
     unfinished = kept * tile.outputs // tile.strip
-    lines = sum(math.prod(line.extents) for line in tile.lines)
     use = register_use(device)
     together = 2 if use.is_eager and tile.strip > 1 else 1
     needed = _REGISTERS_BESIDES + fixed + unfinished + together * lines
