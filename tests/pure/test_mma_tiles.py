@@ -215,7 +215,7 @@ def test_units_that_a_warp_loads_at_once_lie_on_all_banks(first: int, apart: int
 
 def test_images_lie_in_shared_memory_once_where_channels_are_few() -> None:
     thin = convolution(64, (56, 56), 16, 16, padding=1)
-    tiles = construct_image(thin, H200)
+    tiles = construct_image(thin, H200, EVERY)
     assert tiles
     for tile in tiles:
         rows, columns = tile.box[-2:]
@@ -227,6 +227,6 @@ def test_images_lie_in_shared_memory_once_where_channels_are_few() -> None:
             *(0, 1, 2, 3, 4, 5),
             *((columns + 2) * 2, (columns + 2) * 2 + 1),
         ]
-    assert not construct_image(convolution(64, (56, 56), 64, 64, padding=1), H200)
-    assert not construct_image(convolution(64, (56, 56), 12, 12, padding=1), H200)
-    assert not construct_image(product(128, 128, 128), H200)
+    assert not construct_image(convolution(64, (56, 56), 64, 64, padding=1), H200, EVERY)
+    assert not construct_image(convolution(64, (56, 56), 12, 12, padding=1), H200, EVERY)
+    assert not construct_image(product(128, 128, 128), H200, EVERY)

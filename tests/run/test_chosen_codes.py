@@ -10,6 +10,7 @@ import onnx
 import pytest
 import torch
 import tvm
+from gptq import gptq_weight
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -38,13 +39,7 @@ class Gptq(nn.Module):
         self.register_buffer("shifts", torch.arange(0, 32, 4, dtype=torch.int32))
 
     def weight(self) -> torch.Tensor:
-        spread = self.qzeros.unsqueeze(2).expand(-1, -1, 8)
-        zeros = torch.bitwise_right_shift(spread, self.shifts.view(1, 1, 8)).to(torch.int8)
-        zeros = (torch.bitwise_and(zeros, 15) + 1).reshape(self.scales.shape)
-        spread = self.qweight.unsqueeze(1).expand(-1, 8, -1)
-        codes = torch.bitwise_right_shift(spread, self.shifts.view(1, 8, 1)).to(torch.int8)
-        codes = torch.bitwise_and(codes, 15).reshape(-1, COLUMNS)
-        return self.scales[self.g_idx] * (codes - zeros[self.g_idx])
+        return gptq_weight(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ self.weight()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers operators
+from gptq import gptq_weight
 from torch import nn
 from torch.nn import functional
 
@@ -59,13 +60,7 @@ class Gptq(Weighted):
         self.hold(shifts=torch.arange(0, 32, 4, dtype=torch.int32))
 
     def weight(self) -> torch.Tensor:
-        spread = self.qzeros.unsqueeze(2).expand(-1, -1, 8)
-        zeros = torch.bitwise_right_shift(spread, self.shifts.view(1, 1, 8)).to(torch.int8)
-        zeros = (torch.bitwise_and(zeros, 15) + 1).reshape(self.scales.shape)
-        spread = self.qweight.unsqueeze(1).expand(-1, 8, -1)
-        codes = torch.bitwise_right_shift(spread, self.shifts.view(1, 8, 1)).to(torch.int8)
-        codes = torch.bitwise_and(codes, 15).reshape(DEPTH, COLUMNS)
-        return self.scales[self.g_idx] * (codes - zeros[self.g_idx])
+        return gptq_weight(self)
 
 
 class Awq(Gptq):

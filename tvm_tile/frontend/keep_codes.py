@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
@@ -30,7 +30,7 @@ from tvm_tile.frontend.transposed_weights import is_product, transposition_sourc
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import bytes_of
-from tvm_tile.loops.decoding import decode, decoded_by, format_of, kept_constants, values_of
+from tvm_tile.loops.decoding import decode, decoded_by, has_codes, kept_constants, values_of
 from tvm_tile.report.coded_weights import CodedWeight
 
 _MATRIX = 2  # dimensions
@@ -76,8 +76,7 @@ def fold_codes(mod: tvm.IRModule) -> tvm.IRModule:
 
     before: ``w = call_tir(decode, (packed codes, scales))``   after: ``w`` is a constant
     """
-    is_coded = any(format_of(f) for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
-    return folded(mod, _Folding(mod)) if is_coded else mod
+    return folded(mod, _Folding(mod)) if has_codes(mod) else mod
 
 
 def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:

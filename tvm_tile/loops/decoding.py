@@ -64,14 +64,25 @@ def coded_of(form: TensorFormat, shape: tuple[int, ...], constants: Sequence[Any
     return Coded(form, shape, packed, table, tuple(others))
 
 
-def decoded_by(call: Any, mod: tvm.IRModule) -> Coded | None:
-    """The tensor that a call decodes; ``None`` where it decodes no constants."""
+def has_codes(mod: tvm.IRModule) -> bool:
+    """Whether a function of a module decodes codes."""
+    return any(format_of(f) for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+
+
+def constant_format(call: Any, mod: tvm.IRModule) -> TensorFormat | None:
+    """The format that a call decodes constants of; ``None`` where it does not."""
     if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
         return None
-    form, constants = format_of(mod[call.args[0]]), call.args[1]
-    if form is None or not all(isinstance(one, tvm.ir.Constant) for one in constants.fields):
+    is_constant = all(isinstance(own, tvm.ir.Constant) for own in call.args[1].fields)
+    return format_of(mod[call.args[0]]) if is_constant else None
+
+
+def decoded_by(call: Any, mod: tvm.IRModule) -> Coded | None:
+    """The tensor that a call decodes; ``None`` where it decodes no constants."""
+    form = constant_format(call, mod)
+    if form is None:
         return None
-    return coded_of(form, tuple(map(int, call.ty.shape)), constants.fields)
+    return coded_of(form, tuple(map(int, call.ty.shape)), call.args[1].fields)
 
 
 def values_of(coded: Coded) -> relax.Expr:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
 from tvm_tile.device.device import Device, MemoryLevel
@@ -17,14 +17,15 @@ from tvm_tile.frontend.transposed_weights import is_product, transposition_sourc
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.tensor_format import TensorFormat
 from tvm_tile.loops.decoding import (
+    constant_format,
     decode,
     decoded_by,
     decoding_loops,
-    format_of,
+    has_codes,
     kept_constants,
     values_of,
 )
-from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir, size_of
+from tvm_tile.passes.ir.rewriter import ModuleRewriter, size_of
 from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.tile.coded.choice import CodedUse, CodesChoice, LowBit, choose_codes
 from tvm_tile.tile.weld.side_by_side import Cost
@@ -65,8 +66,7 @@ class ChooseCodes:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        functions = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
-        if not any(map(format_of, functions)):
+        if not has_codes(mod):
             return mod
         matrices, others = _matrices(mod)
         groups = _groups(matrices)
@@ -126,8 +126,8 @@ def _matrices(mod: tvm.IRModule) -> tuple[list[_Matrix], int]:
         made = _bindings(func, sizes)
         decoded = {}
         for var, call in made.items():
-            form = format_of(mod[call.args[0]]) if is_call_tir(call) else None
-            if form is None or not all(isinstance(own, ir.Constant) for own in call.args[1].fields):
+            form = constant_format(call, mod)
+            if form is None:
                 continue
             matrix = _Matrix(form, tuple(map(int, call.ty.shape)))
             decoded[var] = found.setdefault((call.args[0], *call.args[1].fields), matrix)

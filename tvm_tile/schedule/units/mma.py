@@ -89,8 +89,13 @@ def begin_fragments(slab: Slab, rows: tuple[Any, int], lane: Any, *, is_right: b
     """
     row, extent = rows
     count = extent // FRAGMENT
-    registers = ib.alloc_buffer((2 * count * _REGISTERS,), "uint32", scope="local")
+    registers = fragment_registers(count)
     return MmaOperand(slab, ib.Bind(slab.fragment(lane, row, is_right=is_right)), count, registers)
+
+
+def fragment_registers(count: int) -> Any:
+    """Registers of 32 bits for so many fragments of two depths."""
+    return ib.alloc_buffer((2 * count * _REGISTERS,), "uint32", scope="local")
 
 
 def multiply(dtype: str, sums: Any, sides: tuple[LoadedMma, LoadedMma], step: int) -> None:

@@ -33,7 +33,8 @@ from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, linear, raster_place
 from tvm_tile.schedule.tensor_cores.store import SumStore, when
 from tvm_tile.schedule.units.asynchronous_copies import ask
-from tvm_tile.schedule.units.mma import MmaOperand, multiply
+from tvm_tile.schedule.units.mma import MmaOperand, fragment_registers, multiply
+from tvm_tile.schedule.warp_products.kernel import store_strips
 from tvm_tile.tile.products.image import ImageTile, units_of_sum, units_to
 from tvm_tile.tile.products.store_work import SUM_BYTES
 from tvm_tile.tile.units.product import Operand, Product
@@ -183,12 +184,9 @@ def _write_tiles(found: ProductMatch, tile: ImageTile, buffers: Mapping[str, Any
             ib.buffer_store(sums, tirx.const(0, tile.unit.acc_dtype), [i])
         _sum_up(block, lines, sums, turn % tile.stages)
         origin, columns = block.at(number + turn * tile.grid)
-        rows, layout = Boxed(product.left, tile.box, tile.rows), tile.sum_layout
-        store = SumStore(rows, columns, found.epilogue, seen, corners, layout)
-        for strip in range(tile.warp_rows // layout.rows):
-            held = strip * layout.rows * tile.warp_columns // tile.unit.warp
-            row = ib.Bind(first[0] + strip * layout.rows)
-            store.write(sums, held, row, (first[1], tile.warp_columns), thread, origin)
+        rows = Boxed(product.left, tile.box, tile.rows)
+        store = SumStore(rows, columns, found.epilogue, seen, corners, tile.sum_layout)
+        store_strips(store, tile, sums, first, thread, origin)
 
 
 def _copy_image(block: _ImageBlock, origin: Place, stage: Any) -> None:
@@ -246,8 +244,8 @@ def _lines(block: _ImageBlock) -> tuple[tuple[MmaOperand, MmaOperand], tuple[Any
     zero = ib.Bind(tile.zeros + lane % UNIT)
     across = column + lane % UNIT + lane // FRAGMENT * UNIT
     start = ib.Bind(across * tile.pitch + lane // UNIT % 2)
-    left = MmaOperand(image, (starts, zero), rows, _registers(rows))
-    right = MmaOperand(_WeightLines(tile.pitch), start, columns, _registers(columns))
+    left = MmaOperand(image, (starts, zero), rows, fragment_registers(rows))
+    right = MmaOperand(_WeightLines(tile.pitch), start, columns, fragment_registers(columns))
     return (left, right), (row, column)
 
 
@@ -274,8 +272,3 @@ def _sum_up(
         if step + 1 < tile.steps:
             load(step + 1)
         multiply(block.product.left.tensor.dtype, sums, (left, right), step)
-
-
-def _registers(fragments: int) -> Any:
-    """Registers for fragments of two depths."""
-    return ib.alloc_buffer((2 * fragments * 4,), "uint32", scope="local")

@@ -27,6 +27,7 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import find_part
+from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
@@ -88,8 +89,24 @@ def _write_tiles(
     dtype = tile.unit.acc_dtype
     memory = ib.decl_buffer(tile.store_shape, dtype, data=shared.data, scope=kind.scope)
     store = SumStore(*own.sides, epilogue, seen, memory, layout)
-    for strip in range(tile.warp_rows // layout.rows):
-        held = strip * layout.rows * tile.warp_columns // tile.unit.warp
-        row = ib.Bind(own.rows + strip * layout.rows)
-        columns = (own.columns, tile.warp_columns)
-        store.write(pipeline.sums, held, row, columns, thread, own.origin)
+    store_strips(store, tile, pipeline.sums, (own.rows, own.columns), thread, own.origin)
+
+
+def store_strips(
+    store: SumStore, tile: AnyTile, sums: Any, first: tuple[Any, Any], thread: Any, origin: Place
+) -> None:
+    """Store all sums of a thread, as many of its warp's rows at a time as a corner has.
+
+    Args:
+        store: arithmetic on the sums, and their store.
+        tile: tile that the sums are of.
+        sums: the thread's registers.
+        first: the warp's first row and its first column in the tile.
+        thread: the thread's number.
+        origin: first values of the tile's axes.
+    """
+    row, column = first
+    for strip in range(tile.warp_rows // store.layout.rows):
+        held = strip * store.layout.rows * tile.warp_columns // tile.unit.warp
+        own = ib.Bind(row + strip * store.layout.rows)
+        store.write(sums, held, own, (column, tile.warp_columns), thread, origin)

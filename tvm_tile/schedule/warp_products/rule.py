@@ -33,10 +33,12 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     found = find_in(task, mma_dtypes(task.device))
     if found is None:
         return ()
-    folded, work = _folded(found), store_work(found.epilogue, found.product)
+    folded, device, scene = _folded(found), task.device, task.scene
+    work = store_work(found.epilogue, found.product)
     # An image's part is whole at all extents, or is told by none.
-    images = () if found.limits else construct_image(found.product, task.device, work, task.scene)
-    others = construct_mma(folded.product, task.device, count, work, task.scene)
+    is_whole = not found.limits
+    images = construct_image(found.product, device, count, work, scene) if is_whole else ()
+    others = construct_mma(folded.product, device, count, work, scene)
     tiles = sorted((*images, *others), key=lambda tile: tile.seconds)[:count]
 
     def write(tile: MmaTile) -> tirx.PrimFunc:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.tile.products.halo_tile import whole
 from tvm_tile.tile.products.store_work import BARE, SUM_BYTES, StoreWork, store_part
 from tvm_tile.tile.products.warp_tile import WarpTile
 from tvm_tile.tile.residency import resident_blocks
@@ -78,12 +79,12 @@ class ImageTile(WarpTile[MmaUnit]):
     @property
     def image(self) -> int:
         """The first unit of the first stage's part of the image, behind the weights."""
-        return _up_to(self.columns * self.pitch, _BANKS)
+        return whole(self.columns * self.pitch, _BANKS)
 
     @property
     def zeros(self) -> int:
         """Number of the first of eight zero units, which are behind a part of the image."""
-        return _up_to(self.units, _BANKS)
+        return whole(self.units, _BANKS)
 
     @property
     def image_units(self) -> int:
@@ -113,13 +114,14 @@ class ImageTile(WarpTile[MmaUnit]):
 
 
 def construct_image(
-    product: Product, device: Device, work: StoreWork = BARE, scene: Scene = AMID
+    product: Product, device: Device, count: int, work: StoreWork = BARE, scene: Scene = AMID
 ) -> tuple[ImageTile, ...]:
-    """All tiles that fit, best first; none where channels are many, or in no units of eight.
+    """The best tiles, best first; none where channels are many, or in no units of eight.
 
     Args:
         product: a convolution.
         device: the device that computes it.
+        count: the most tiles that are wanted.
         work: work on the sums before they are stored.
         scene: where the kernel runs.
     """
@@ -128,7 +130,7 @@ def construct_image(
     told = (
         replace(tile, work=work_of(product, device, tile, work)) for tile in _tiles(product, device)
     )
-    return ranked(told, device, scene)
+    return ranked(told, device, scene, count)
 
 
 def _has_units(product: Product) -> bool:
@@ -151,7 +153,7 @@ def _tiles(product: Product, device: Device) -> Iterator[ImageTile]:
     """All tiles of a convolution that fit the device."""
     capacity = device.memory(MemoryLevel.SHARED).capacity
     taps = math.prod(axis.extent for axis in product.steps)
-    depth = _up_to(taps * product.depth.extent, FRAGMENT)
+    depth = whole(taps * product.depth.extent, FRAGMENT)
     # Blocks that stay keep all weights.
     stages = (1, 2) if product.batches == 1 and product.right.extent <= _MOST_COLUMNS else (1,)
     for shape, warps in itertools.product(_BOXES, _WARPS):
@@ -170,7 +172,7 @@ def _tiles(product: Product, device: Device) -> Iterator[ImageTile]:
 def _columns(extent: int, warps: int) -> int:
     """Columns of a warp, of several that share as few tiles' columns as there can be."""
     tiles = -(-extent // _MOST_COLUMNS)
-    return _up_to(-(-extent // tiles), FRAGMENT * warps) // warps
+    return whole(-(-extent // tiles), FRAGMENT * warps) // warps
 
 
 def _box(left: Operand, box: tuple[int, int]) -> tuple[int, ...]:
@@ -212,11 +214,6 @@ def _filled(tile: ImageTile, device: Device) -> ImageTile:
         return tile
     present = resident_blocks(device, tile) * device.multi_processor_count
     return replace(tile, grid=max(1, min(tile.tiles, present)))
-
-
-def _up_to(count: int, multiple: int) -> int:
-    """The least multiple that is no less."""
-    return -(-count // multiple) * multiple
 
 
 def work_of(product: Product, device: Device, tile: ImageTile, work: StoreWork) -> Work:
