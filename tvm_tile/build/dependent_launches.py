@@ -10,17 +10,22 @@ what they wrote is visible, nothing that an earlier kernel of the stream reads o
 touched (PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch).
 
 **The rule**: a kernel is launched with the attribute if, and only if, each of its threads waits
-before all else. So the order that the stream had remains: let kernels A, B, C follow each other.
+before all else, but for copies of constants to where no other thread sees them: nobody writes a
+constant while a model runs. So the order that the stream had remains: let kernels A, B, C follow
+each other.
 
 * C depends on B: none of its threads touches memory before all of B has ended and is visible.
 * C depends on A: B ends only when its threads have, and each of these has waited until A had ended
   and was visible; or B was launched without the attribute, and began only then. What A wrote before
   B's wait, B's wait before B's end, and B's end before C's wait: order is transitive.
 * C overwrites what A or B still read: the same, as they have ended.
-* Blocks let dependents go by ending, not before. So C begins when every block of B has ended: the
-  blocks of C find all multiprocessors free, and spread over them. Let go earlier, they would crowd
-  on those that B leaves idle, several on one; ResNet-50, whose kernels have fewer blocks than there
-  are multiprocessors, lost 6 % by that, and gains 4 % without.
+* Blocks let dependents go by ending, unless all kernels behind them ask for constants ahead. So C
+  begins when every block of B has ended: the blocks of C find all multiprocessors free, and spread
+  over them. Let go earlier, they would crowd on those that B leaves idle, several on one;
+  ResNet-50, whose kernels have fewer blocks than there are multiprocessors, lost 6 % by that, and
+  gains 4 % without. Kernels that ask ahead have blocks that fill all multiprocessors, in half of
+  their memory, so that they find room beside those before them: these let them go first of all.
+  When C begins does not matter to the order, which its wait keeps.
 
 Cooperative launches keep the ordinary edge: all blocks of a persistent kernel are to be resident at
 once, and those of a kernel that still runs would be in their way. So does what is not built here,
@@ -37,31 +42,41 @@ keeps it: else each read behind a write would have to wait for it, as both might
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tvm_tile import compat
 from tvm_tile.build.program import DEPENDENT_TAG
+from tvm_tile.graph.expression import uses
+from tvm_tile.graph.extract import nodes_in
 
 _MARK = "tvm_tile.dependent_launch"
-_CONSTANTS, _SECONDS = "constants", "step_seconds"
+_CONSTANTS, _SECONDS, _LETS_GO = "constants", "step_seconds", "lets_go"
+_DEPENDENCY = "griddepcontrol"
 _HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
 _COOPERATIVE = "tirx.use_cooperative_launch"
 _LAST_TAG = "tirx.use_dyn_shared_memory"
 _ASK_FOR_MAP = Path(__file__).with_name("ask_for_map.h").read_text()
 
 
-def mark(func: Any, seconds: float, constants: Iterable[str]) -> Any:
+def mark(func: Any, seconds: float, constants: Iterable[str], *, lets_go: bool = False) -> Any:
     """A scheduled PrimFunc whose kernels are to start early.
 
     Args:
         func: itself.
         seconds: predicted seconds by which a call behind another kernel ends earlier.
         constants: names of the parameters that are constants in every call.
+        lets_go: whether kernels behind it may begin as soon as all of its blocks have.
     """
-    return func.with_attr(_MARK, {_CONSTANTS: list(constants), _SECONDS: float(seconds)})
+    told = {_CONSTANTS: list(constants), _SECONDS: float(seconds), _LETS_GO: lets_go}
+    return func.with_attr(_MARK, told)
+
+
+def asks_ahead(func: Any) -> bool:
+    """Whether a scheduled PrimFunc says by itself where it waits: behind asking for constants."""
+    return any(map(_is_wait, nodes_in(func.body, _evaluate())))
 
 
 def step_seconds(func: Any) -> float:
@@ -76,6 +91,9 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     before: ``kernel(y, x, w) {...}``
     after:  ``kernel(y, x, w) {wait(); ...}``, with ``__restrict__`` at ``y`` and ``w`` only, if
     ``w`` is a constant, and with the attribute among its launch parameters
+
+    A kernel that waits by itself, once it has asked for constants, gets no other wait, if it has
+    read nothing else.
 
     A constant's pointer is known by its name. Tensor maps, which the copy engine reads, are
     prefetched ahead of the wait: they lie among the parameters, which nobody writes.
@@ -92,7 +110,8 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
         for position, param in enumerate(inner.params)
         if _name(param) in constants or is_only_written(param)
     )
-    functions = {**kernel.module.functions, own: _waiting(inner, kernel.arg_types)}
+    opened = _waiting(inner, kernel.arg_types, constants, lets_go=bool(told[_LETS_GO]))
+    functions = {**kernel.module.functions, own: opened}
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
     tags.insert(len(tags) - (tags[-1:] == [_LAST_TAG]), DEPENDENT_TAG)
@@ -165,7 +184,9 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
     return tvm.IRModule(functions, attrs=kernel.module.attrs)
 
 
-def _waiting(kernel: Any, arg_types: Sequence[str]) -> Any:
+def _waiting(
+    kernel: Any, arg_types: Sequence[str], constants: Collection[str], *, lets_go: bool
+) -> Any:
     """The kernel with its tensor maps' prefetches and the wait ahead of all that it does."""
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
@@ -175,5 +196,46 @@ def _waiting(kernel: Any, arg_types: Sequence[str]) -> Any:
         for param, kind in zip(kernel.params, arg_types, strict=True)
         if kind == "tensormap"
     ]
-    opening = [Evaluate(call) for call in (*maps, T.ptx.griddepcontrol.wait())]
-    return kernel.with_body(SeqStmt([*opening, kernel.body])).without_attr("tirx.noalias")
+    going = [T.ptx.griddepcontrol.launch_dependents()] if lets_go else []
+    waits = [] if _waits_behind_constants(kernel, constants) else [T.ptx.griddepcontrol.wait()]
+    opening = [Evaluate(call) for call in (*going, *maps, *waits)]
+    body = SeqStmt([*opening, kernel.body]) if opening else kernel.body
+    return kernel.with_body(body).without_attr("tirx.noalias")
+
+
+def _waits_behind_constants(kernel: Any, constants: Collection[str]) -> bool:
+    """Whether all threads of a kernel wait by themselves, and touch only constants before that."""
+    from tvm.tirx import AllocBuffer, AttrStmt, DeclBuffer, SeqStmt
+
+    others = {param for param in kernel.params if _name(param) not in constants}
+    pending = [kernel.body]
+    while pending:
+        statement = pending.pop()
+        if isinstance(statement, SeqStmt):
+            pending += reversed(list(statement))
+        elif isinstance(statement, AttrStmt):
+            pending.append(statement.body)
+        elif isinstance(statement, DeclBuffer):
+            if uses(statement, list(others)):
+                others.add(statement.buffer)
+        elif _is_wait(statement):
+            return True
+        elif not isinstance(statement, AllocBuffer) and uses(statement, list(others)):
+            return False
+    return False
+
+
+def _is_wait(statement: Any) -> bool:
+    """Whether a statement is the wait for the kernel before this one."""
+    if not isinstance(statement, _evaluate()):
+        return False
+    call = statement.value
+    name = str(getattr(getattr(call, "op", None), "name", ""))
+    return _DEPENDENCY in name and "wait" in str(call.args)
+
+
+def _evaluate() -> Any:
+    """The class of statements that are calls."""
+    from tvm.tirx import Evaluate
+
+    return Evaluate

@@ -107,9 +107,9 @@ def _dependent_launches(
     if not found:
         return base.dependent_launches
     before = base.dependent_launches
-    slowed = before.slowed_share if before else 0.0
+    slowed, ahead = (before.slowed_share, before.ahead_seconds) if before else (0.0, 0.0)
     overlap, wait = _rounded(found["overlap"]), _rounded(found["wait"])
-    return DependentLaunchTimes(origin, overlap, wait, slowed)
+    return DependentLaunchTimes(origin, overlap, wait, slowed, ahead)
 
 
 def _target(base: Device, facts: GpuFacts) -> tuple[tuple[str, str | int], ...]:

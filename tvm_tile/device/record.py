@@ -29,7 +29,7 @@ SUFFIX = ".json"
 _UNIT_OF = {"wgmma": "group_unit", "mma": "warp_unit"}
 _LANGUAGES = ("cuda", "rocm", "opencl")
 _MAY_BE_ZERO = ("reserved_shared_memory",)
-_NOT_NEGATIVE = ("overlap_seconds", "wait_seconds", "slowed_share")
+_NOT_NEGATIVE = ("overlap_seconds", "wait_seconds", "slowed_share", "ahead_seconds")
 _KINDS: dict[type, str] = {
     str: "a text",
     bool: "true or false",

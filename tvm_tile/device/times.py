@@ -102,12 +102,15 @@ class DependentLaunchTimes:
         overlap_seconds: time by which a kernel that starts early ends earlier.
         wait_seconds: time of waiting in a kernel that cannot start earlier.
         slowed_share: share of a kernel's time that it takes longer if it starts early.
+        ahead_seconds: most seconds of reading constants that it has behind it when the kernel
+            before it has ended, if it asks for them before it waits.
     """
 
     origin: str
     overlap_seconds: float
     wait_seconds: float
     slowed_share: float
+    ahead_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from tvm_tile.device.device import Device
 
 
 def early_step_seconds(
-    calls: int, steps: int, device: Device, seconds: float = 0.0, *, forced: bool = False
+    calls: int,
+    steps: int,
+    device: Device,
+    seconds: float = 0.0,
+    *,
+    is_ahead: bool = False,
+    lets_go: bool = False,
+    forced: bool = False,
 ) -> float | None:
     """Time by which each step ends earlier if a function's kernels start early, and they are to.
 
@@ -21,6 +28,10 @@ def early_step_seconds(
         steps: number of these that are right behind another kernel.
         device: the device that it is made for.
         seconds: predicted time of one call.
+        is_ahead: whether its kernels ask for constants before they wait, and load those for all of
+            their time by copies that are as fast either way.
+        lets_go: whether all kernels behind its own ask for constants before they wait, so that they
+            gain more than it loses.
         forced: whether kernels start early wherever the device has that, even at a loss.
 
     Returns:
@@ -29,6 +40,6 @@ def early_step_seconds(
     times = device.dependent_launches
     if times is None:
         return None
-    lost = times.wait_seconds + times.slowed_share * seconds
+    lost = times.wait_seconds + (0.0 if is_ahead else times.slowed_share * seconds)
     saved = steps * times.overlap_seconds - calls * lost
-    return times.overlap_seconds - lost if saved > 0 or forced else None
+    return times.overlap_seconds - lost if saved > 0 or lets_go or forced else None

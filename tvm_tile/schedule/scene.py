@@ -20,6 +20,12 @@ def with_streamed(func: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc:
     return func.with_attr(STREAMED, list(places)) if places else func
 
 
+def streamed_names(func: tirx.PrimFunc) -> tuple[str, ...]:
+    """Names of the parameters that are marked; a pass may have left out some."""
+    places = map(int, (func.attrs or {}).get(STREAMED, ()))
+    return tuple(str(func.params[place].name) for place in places if place < len(func.params))
+
+
 def scene_of(func: tirx.PrimFunc, graph: TileGraph) -> Scene:
     """Where the kernel of a function runs.
 

@@ -110,6 +110,7 @@ class Work:
         parts: what a block does, in order.
         read: bytes that are read from outside of the kernel, each once.
         written: bytes that it writes.
+        asked: bytes of constants that it asks for before it needs what the kernel before it wrote.
         unit: what multiplies.
         dtype: element type of the matrix unit's operands, as the device record's rates name it;
             empty for CUDA cores.
@@ -122,6 +123,7 @@ class Work:
     parts: tuple[Part, ...]
     read: Quantity
     written: Quantity
+    asked: Quantity = 0
     unit: Unit = Unit.CORES
     dtype: str = ""
     then: tuple[Work, ...] = ()
@@ -223,7 +225,7 @@ def _stacked(works: Sequence[Work]) -> Work:
     """Works of the same unit and as many parts, as one of arrays; what follows them is left out."""
     parts = zip(*(work.parts for work in works), strict=True)
     return replace(
-        _columns(works, ("blocks", "resident", "warps", "read", "written")),
+        _columns(works, ("blocks", "resident", "warps", "read", "written", "asked")),
         parts=tuple(_columns(own, tuple(f.name for f in fields(Part))) for own in parts),
         then=(),
     )
@@ -256,7 +258,7 @@ def work_seconds(work: Work, device: Device, scene: Scene) -> Floats:
     busy = _norm(chip.memory_power, cycles / clock, memory / chip.memory_share)
     is_cold = scene.start is Start.COLD
     start = (chip.cold_start_cycles if is_cold else chip.start_cycles) / clock
-    seconds = start + busy + device.launch_latency
+    seconds = start + busy + device.launch_latency - _ahead(work, model, scene)
     return np.asarray(np.where(np.asarray(work.resident) > 0, seconds, np.inf), np.float64)
 
 
@@ -361,6 +363,15 @@ class _Model:
         done = done + part.meetings * chip.meeting_cycles
         done = done + (part.steps * unit.step_cycles if unit else 0.0)
         return fetched, done
+
+
+def _ahead(work: Work, model: _Model, scene: Scene) -> Quantity:
+    """Seconds of reading from memory that are behind a kernel when the one before it has ended."""
+    times = model.device.dependent_launches
+    if times is None or scene.start is Start.COLD:
+        return 0.0
+    asked = np.minimum(work.asked, work.read) * (1 - model.cached)
+    return np.minimum(asked / model.device.read_bandwidth, times.ahead_seconds)
 
 
 def _norm(power: float, *values: Quantity) -> Floats:

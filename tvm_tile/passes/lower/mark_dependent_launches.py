@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile import compat
-from tvm_tile.build.dependent_launches import mark
+from tvm_tile.build.dependent_launches import asks_ahead, mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries
@@ -45,6 +45,11 @@ class MarkDependentLaunches:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         calls = _Calls(mod)
+        ahead = {
+            str(var.name_hint)
+            for var, func in mod.functions_items()
+            if isinstance(func, tirx.PrimFunc) and asks_ahead(func)
+        }
         result = mod.clone()
         for var, func in mod.functions_items():
             if not isinstance(func, tirx.PrimFunc) or compat.runs_on_host(func):
@@ -52,10 +57,12 @@ class MarkDependentLaunches:
             name = str(var.name_hint)
             count, steps = calls.counts[name], calls.steps[name]
             own = self.seconds.get(name, 0.0)
-            seconds = early_step_seconds(count, steps, self.device, own, forced=self.forced)
+            lets_go = bool(calls.behind[name]) and calls.behind[name] <= ahead
+            known = {"is_ahead": name in ahead, "lets_go": lets_go, "forced": self.forced}
+            seconds = early_step_seconds(count, steps, self.device, own, **known)
             if seconds is not None and count:
                 constants = (str(func.params[at].name) for at in sorted(calls.constants[name]))
-                result[var] = mark(func, seconds, constants)
+                result[var] = mark(func, seconds, constants, lets_go=lets_go)
         return result
 
 
@@ -66,12 +73,14 @@ class _Calls:
         counts: name -> calls.
         steps: name -> calls right behind that of another kernel. Views between two kernels are no
             kernels; what follows a branch, or a function that is none of ours, is no step.
+        behind: name -> functions whose calls are right behind one of its own.
         constants: name -> positions of the parameters that are constants in every call.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self.counts: Counter[str] = Counter()
         self.steps: Counter[str] = Counter()
+        self.behind: defaultdict[str, set[str]] = defaultdict(set)
         self.constants: dict[str, set[int]] = {}
         outer = {var for var, _ in entries(mod)}
         for var, func in mod.functions_items():
@@ -84,25 +93,27 @@ class _Calls:
         """Count the calls of a function, or of a branch of it."""
         if not isinstance(body, relax.SeqExpr):
             return
-        follows = False
+        before = ""
         for block in body.blocks:
             for binding in block.bindings:
                 value = binding.value
                 if is_call_tir(value) or is_in_place(value):
-                    self._count(value, constants, follows=follows)
-                    follows = True
+                    self._count(value, constants, before)
+                    before = str(value.args[0].name_hint)
                 elif isinstance(value, relax.If):
                     self._read(value.true_branch, constants)
                     self._read(value.false_branch, constants)
-                    follows = False
+                    before = ""
                 elif _launches(value):
-                    follows = False
+                    before = ""
 
-    def _count(self, call: relax.Call, constants: set[Any], *, follows: bool) -> None:
-        """Count a call, whether it follows another kernel, and which arguments are constants."""
+    def _count(self, call: relax.Call, constants: set[Any], before: str) -> None:
+        """Count a call, the kernel that it follows, if any, and its arguments that are constants."""
         name = str(call.args[0].name_hint)
         self.counts[name] += 1
-        self.steps[name] += follows
+        self.steps[name] += bool(before)
+        if before:
+            self.behind[before].add(name)
         own = {
             at
             for at, given in enumerate(call.args[1].fields)

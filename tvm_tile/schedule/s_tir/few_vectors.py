@@ -19,6 +19,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.scene import streamed_names
 from tvm_tile.schedule.s_tir.ends import ignores_zeros
 from tvm_tile.schedule.s_tir.normalize import pads_sums
 from tvm_tile.schedule.s_tir.stacked_sums import stacked
@@ -44,6 +45,7 @@ class FewVectors:
         operator: the product.
         product: the parts of its axes.
         ignores_zeros: whether it adds nothing where its operands are zero.
+        constants: names of the parameters that are constants, and in no cache.
     """
 
     sch: Schedule
@@ -53,6 +55,7 @@ class FewVectors:
     operator: Operator
     product: Matvec
     ignores_zeros: bool
+    constants: tuple[str, ...]
 
 
 def find_few_vectors(task: Task) -> FewVectors | None:
@@ -83,7 +86,8 @@ def find_few_vectors(task: Task) -> FewVectors | None:
         if func is None:
             return None
         sch = start_schedule(func)
-    return FewVectors(sch, prologue, str(sums[0].name_hint), behind, operator, product, zeros)
+    main, constants = str(sums[0].name_hint), streamed_names(task.func)
+    return FewVectors(sch, prologue, main, behind, operator, product, zeros, constants)
 
 
 def _name(sch: Schedule, block: SBlockRV) -> str:

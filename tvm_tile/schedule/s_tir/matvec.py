@@ -45,7 +45,7 @@ the same ``n``, and has them in registers where ``f`` takes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -55,13 +55,14 @@ from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.s_tir.few_vectors import FewVectors, find_few_vectors
 from tvm_tile.schedule.s_tir.guards import copy_guard, drop_guards, hoist_guard, zero_outside
+from tvm_tile.schedule.s_tir.ring import ringed
+from tvm_tile.schedule.s_tir.short_operand import make_operand
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
     extent,
     fuse,
     keep_sum,
-    loops_by_kind,
     shared_scope,
     unroll_part,
 )
@@ -103,15 +104,15 @@ class _Draft:
         """
         sch = self.form.sch.copy()
         main = sch.get_sblock(self.form.main)
-        nest = (self._rows if tile.form == "row" else self._columns)(sch, main, tile)
+        made = self.form.prologue or self._staged(sch, main, tile)
+        nest = (self._rows if tile.form == "row" else self._columns)(sch, main, tile, made)
         length = tile.vector if tile.form == "row" else tile.unroll
         summed = self.form.operator.axes[self.product.summed]
         along = math.gcd(length, vector_along(self.product.reused, summed, self.form.operator))
         streamed = (self.product.streamed, *self.product.beside)
-        copies = [
-            _load(sch, nest, self._operand(sch), along),
-            *(_load(sch, nest, read.tensor.name, tile.vector) for read in streamed),
-        ]
+        names = [read.tensor.name for read in streamed]
+        own = _load(sch, nest, _other_read(sch, nest, names), along)
+        copies = [_load(sch, nest, name, tile.vector) for name in names]
         init = sch.decompose_reduction(nest.part, nest.step)
         above = len(sch.get_loops(init)) - nest.spatial
         for loop in (*nest.inner, *list(sch.get_loops(init))[above:]):
@@ -121,13 +122,29 @@ class _Draft:
         if tile.form == "column":
             loop = list(sch.get_loops(main))[_GATHER_LOOPS]
             func = hoist_guard(func, str(sch.get(main).name_hint), sch.get(loop).loop_var)
-        return zero_outside(func, copies) if tile.overhangs else func
+        func = zero_outside(func, (own, *copies)) if tile.overhangs else func
+        if not tile.stages:
+            return func
+        scope = shared_scope(self.device, tile.shared_bytes)
+        waits = self.device.supports_dependent_launches
+        return ringed(func, copies, tile.stages, scope, nest.constant, waits=waits)
+
+    def _staged(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> tuple[str, ...]:
+        """A copy of the short operand in shared memory, if rings are to find it there."""
+        if not tile.stages:
+            return ()
+        reads = [region.source.name for region in sch.get(main).reads]
+        place = reads.index(self.product.reused.tensor.name)
+        copy = sch.cache_read(main, place, shared_scope(self.device, tile.shared_bytes))
+        return (str(sch.get(copy).name_hint),)
 
     def _split(self, sch: Schedule, main: SBlockRV, factors: list[int | None]) -> list[LoopRV]:
         """Split the summed loop of a block by these factors."""
         return list(sch.split(sch.get_loops(main)[self.product.summed], factors))
 
-    def _rows(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _MatvecNest:
+    def _rows(
+        self, sch: Schedule, main: SBlockRV, tile: MatvecTile, made: Sequence[str]
+    ) -> _MatvecNest:
         """The loops of the row form: lanes share a sum, groups have rows of their own."""
         lane = self._split(sch, main, [None, tile.unroll, tile.lanes, tile.vector])[2]
         part = sch.rfactor(lane, 0)
@@ -135,30 +152,38 @@ class _Draft:
         outer, run = sch.split(spatial[tile.axis], [None, tile.run])
         others, vectors, parts = self._others(spatial, tile), *self._within(spatial)
         sch.reorder(*others, outer, run, *vectors, *parts, lane)
-        block, group = sch.split(fuse(sch, [*others, outer]), [None, tile.groups])
+        turns = [tile.turns] if tile.stages else []
+        levels = sch.split(fuse(sch, [*others, outer]), [None, *turns, tile.groups])
+        block, group = levels[0], levels[-1]
         sch.bind(block, "blockIdx.x")
         sch.bind(group, "threadIdx.y")
         sch.bind(lane, "threadIdx.x")
         for loop in (run, *vectors, *parts):
             sch.unroll(loop)
         sch.compute_at(part, group, preserve_unit_loops=True)
-        self._prepare(sch, block, tile, {"threadIdx.y": tile.groups, "threadIdx.x": tile.lanes})
+        threads = {"threadIdx.y": tile.groups, "threadIdx.x": tile.lanes}
+        scope, read = shared_scope(self.device, tile.shared_bytes), {}
+        if made:
+            read = make_operand(sch, block, made, threads, scope)
         sch.set_scope(part, 0, "local")
         after = keep_sum(sch, main, self.form.outputs)
         sch.reverse_compute_at(after, group, preserve_unit_loops=True)
-        for loop in list(sch.get_loops(after))[2:]:
+        for loop in list(sch.get_loops(after))[len(levels) :]:
             sch.unroll(loop)
 
-        lane, *own = list(sch.get_loops(part))[2:]
+        lane, *own = list(sch.get_loops(part))[len(levels) :]
         spatial, (step, unroll, vector), units = self._own(own, 3)
         run, vectors, parts = spatial[tile.axis], *self._within(spatial)
         others = self._others(spatial, tile)
         inner = (unroll, *parts, run, *vectors, vector)
         sch.reorder(lane, *others, step, *units, *inner)
         sch.bind(lane, "threadIdx.x")
-        return _MatvecNest(part, after, step, unroll, inner, len(spatial))
+        constant = tuple(read[name] for name in self.form.constants if name in read)
+        return _MatvecNest(part, after, step, unroll, inner, len(spatial), constant)
 
-    def _columns(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> _MatvecNest:
+    def _columns(
+        self, sch: Schedule, main: SBlockRV, tile: MatvecTile, made: Sequence[str]
+    ) -> _MatvecNest:
         """The loops of the column form: lanes have columns, groups share a sum."""
         group = self._split(sch, main, [None, tile.groups, tile.unroll])[1]
         part = sch.rfactor(group, 0)
@@ -171,8 +196,10 @@ class _Draft:
         for loop in parts:
             sch.unroll(loop)
         sch.compute_at(part, block, preserve_unit_loops=True)
-        self._prepare(sch, block, tile, {"threadIdx.x": tile.block_size})
-        sch.set_scope(part, 0, shared_scope(self.device, tile.shared_bytes))
+        scope = shared_scope(self.device, tile.shared_bytes)
+        if made:
+            make_operand(sch, block, made, {"threadIdx.x": tile.block_size}, scope)
+        sch.set_scope(part, 0, scope)
         _, gather = sch.split(fuse(sch, [*vectors, width]), [None, tile.block_size])
         sch.bind(gather, "threadIdx.x")
         after = keep_sum(sch, main, self.form.outputs)
@@ -198,30 +225,6 @@ class _Draft:
         """The loops of vectors, and those of products side by side."""
         product = self.product
         return [spatial[p] for p in product.vectors], [spatial[p] for p in product.parts]
-
-    def _operand(self, sch: Schedule) -> str:
-        """The name of the short operand, where the product reads it."""
-        if not self.form.prologue:
-            return self.product.reused.tensor.name
-        made = sch.get(sch.get_sblock(self.form.prologue[-1]))
-        return str(made.writes[0].source.name)
-
-    def _prepare(
-        self, sch: Schedule, block: LoopRV, tile: MatvecTile, threads: Mapping[str, int]
-    ) -> None:
-        """Let each block make the short operand, if that does not lie in memory."""
-        *sums, operand = self.form.prologue or ("",)
-        if operand:
-            scope = shared_scope(self.device, tile.shared_bytes)
-            sch.set_scope(sch.get_sblock(operand), 0, scope)
-            sch.compute_at(sch.get_sblock(operand), block, preserve_unit_loops=True)
-            _share(sch, list(sch.get_loops(sch.get_sblock(operand)))[1:], threads)
-        for name in reversed(sums):
-            own = sch.get_sblock(name)
-            sch.compute_at(own, block, preserve_unit_loops=True)
-            # In registers, each thread its copy: TVM's sum over threads ends in a broadcast.
-            sch.set_scope(own, 0, "local")
-            _share(sch, loops_by_kind(sch, own)[1], threads)
 
     def _others(self, spatial: Sequence[LoopRV], tile: MatvecTile) -> list[LoopRV]:
         """The loops of batches and rows, but for the one that is cut."""
@@ -250,6 +253,7 @@ class _MatvecNest:
         loads: the loop in which operands are loaded.
         inner: loops to unroll.
         spatial: number of the loops that set them to zero and are of one thread.
+        constant: copies of constants that make the short operand, to registers.
     """
 
     part: SBlockRV
@@ -258,13 +262,15 @@ class _MatvecNest:
     loads: LoopRV
     inner: tuple[LoopRV, ...]
     spatial: int
+    constant: tuple[str, ...] = ()
 
 
-def _share(sch: Schedule, loops: list[LoopRV], threads: Mapping[str, int]) -> None:
-    """Share out loops among all threads of a block, neighbours to neighbours."""
-    _, *shared = sch.split(fuse(sch, loops), [None, *threads.values()])
-    for tag, loop in zip(threads, shared, strict=True):
-        sch.bind(loop, tag)
+def _other_read(sch: Schedule, nest: _MatvecNest, names: Sequence[str]) -> str:
+    """The name of the operand of partial sums that is none of these: the short one."""
+    block = sch.get(nest.part)
+    known = {*names, str(block.writes[0].source.name)}
+    (found,) = {str(region.source.name) for region in block.reads} - known
+    return found
 
 
 def _load(sch: Schedule, nest: _MatvecNest, name: str, width: int) -> str:

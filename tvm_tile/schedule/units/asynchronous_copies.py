@@ -26,7 +26,12 @@ _WORDS = UNIT // _WORD
 
 
 def ask(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> None:
-    """Ask for a copy to shared memory, of zeros where not all conditions hold.
+    """Ask for a copy to shared memory; see :func:`asked`."""
+    ib.evaluate(asked(into, pointer, size, inside))
+
+
+def asked(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> Any:
+    """The call that asks for a copy to shared memory, of zeros where not all conditions hold.
 
     Args:
         into: pointer to where it goes.
@@ -38,7 +43,7 @@ def ask(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> None:
     copy = T.ptx[f"cp.async.{'cg' if size == UNIT_BYTES else 'ca'}.shared.global"]
     holds = reduce(tirx.And, inside) if inside else None
     brought = [] if holds is None else [tirx.Select(holds, T.uint32(size), T.uint32(0))]
-    ib.evaluate(copy(into, pointer, size, *brought))
+    return copy(into, pointer, size, *brought)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tvm_tile.device.device import Device
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.cost import SECTOR, arithmetic_slots
 from tvm_tile.tile.few_rows.few_vectors import (
     TREE_MOVES,
     Matvec,
+    Prologue,
     extent_of,
     load_trips,
     vector_along,
@@ -51,10 +52,14 @@ class MatvecTile(Tile):
         vector: neighbouring elements of the long operand that a thread reads at once.
         unroll: places along the sum from which a thread reads in one step.
         steps: steps of a thread, one behind the other.
-        overhangs: whether the last step goes on behind the end of the sum.
+        overhangs: whether the last step goes on behind the end of the sum, or the last turns of
+            blocks that stay behind the last row.
         grid: blocks of the kernel; in the shared memory of each are partial sums, and a short
             operand that it makes.
         parts: products that a thread works on side by side.
+        stages: steps that are on their way through shared memory
+            (:mod:`tvm_tile.schedule.s_tir.ring`); zero: loads go straight to registers.
+        turns: sets of rows that a block works on, one behind the other.
     """
 
     form: str
@@ -68,6 +73,8 @@ class MatvecTile(Tile):
     overhangs: bool
     grid: int = field()
     parts: int = 1
+    stages: int = 0
+    turns: int = 1
 
     @property
     def block_size(self) -> int:
@@ -84,6 +91,7 @@ class MatvecTile(Tile):
         """The tile in one line, for people."""
         rows = f"{self.run} rows a thread, {self.loads} loads of {self.vector}"
         rows += f", {self.parts} products" * (self.parts > 1)
+        rows += f", {self.stages} steps ahead, {self.turns} turns" * (self.stages > 0)
         if self.form == "row":
             return f"{self.lanes} lanes a row, {self.groups} groups, {rows}"
         return f"{self.lanes} lanes of columns, {self.groups} parts of the sum, {rows}"
@@ -110,7 +118,7 @@ def construct_matvec(
     """
     strides = product.streamed.strides
     if strides[operator.axes[product.summed].name] == 1:
-        tiles = list(_row_tiles(operator, product, device))
+        tiles = [*_row_tiles(operator, product, device), *_ring_tiles(operator, product, device)]
     else:
         places = [p for p in product.rows if strides[operator.axes[p].name] == 1]
         tiles = [t for place in places for t in _column_tiles(operator, product, place, device)]
@@ -125,7 +133,7 @@ def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[
     rows = extent_of(operator, product.rows + product.batch)
     vectors, parts = extent_of(operator, product.vectors), extent_of(operator, product.parts)
     vector = vector_along(product.streamed, operator.axes[product.summed], operator)
-    shared = _operand_bytes(product)
+    shared = _made_bytes(product)
     shapes = itertools.product(
         powers_of_two(4, 256), powers_of_two(1, 8), powers_of_two(1, 8), powers_of_two(64, 256)
     )
@@ -140,6 +148,49 @@ def _row_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[
         overhangs = depth % chunk > 0
         yield MatvecTile(
             *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
+            shared_bytes=shared,
+        )
+
+
+def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator[MatvecTile]:
+    """Tiles whose blocks stay, and have some steps on their way through shared memory.
+
+    Blocks take at most half of a multiprocessor's memory together, so that as many of the kernel
+    that follows find room beside them, and ask for their first steps.
+    """
+    depth, place = operator.axes[product.summed].extent, product.rows[-1]
+    size, parts = product.streamed.tensor.element_size, extent_of(operator, product.parts)
+    vector = vector_along(product.streamed, operator.axes[product.summed], operator)
+    if not device.has_asynchronous_copies or vector * size != VECTOR_BYTES or product.batch:
+        return
+    rows, vectors = extent_of(operator, product.rows), extent_of(operator, product.vectors)
+    half = device.shared_memory_per_multi_processor // 2
+    shapes = itertools.product(
+        *(powers_of_two(32, 256), powers_of_two(1, 4), powers_of_two(128, 512)),
+        *(powers_of_two(1, 8), (1, 2)),
+    )
+    for lanes, run, threads, stages, blocks in shapes:
+        groups, most = threads // lanes, _MOST_LOADS // (parts * run)
+        whole = [n for n in powers_of_two(1, max(1, most)) if depth % (lanes * vector * n) == 0]
+        if not whole or not groups or operator.axes[place].extent % run:
+            continue
+        if not most or parts * run * vectors > _MOST_SUMS // 2:
+            continue
+        chunk, unroll = lanes * vector * whole[-1], whole[-1]
+        sets, steps = -(-rows // (run * groups)), depth // chunk
+        turns = -(-sets // (blocks * device.multi_processor_count))
+        grid = -(-sets // turns)
+        overhangs = grid * turns * groups * run > rows
+        if stages > 1 and stages // 2 >= steps * turns:
+            continue
+        ring = stages * parts * run * unroll * threads * VECTOR_BYTES
+        shared = ring + _staged(operator, product).shared_bytes
+        if blocks * (shared + device.reserved_shared_memory) > half:
+            continue
+        yield MatvecTile(
+            *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
+            stages=stages,
+            turns=turns,
             shared_bytes=shared,
         )
 
@@ -166,7 +217,7 @@ def _column_tiles(
             continue
         steps, grid = -(-depth // chunk), -(-length // width) * others
         shared = lanes * groups * vector * sums * operator.write.tensor.element_size
-        shared += _operand_bytes(product)
+        shared += _made_bytes(product)
         overhangs = depth % chunk > 0
         yield MatvecTile(
             *("column", place, lanes, groups, vector, vector, unroll, steps, overhangs, grid),
@@ -175,9 +226,19 @@ def _column_tiles(
         )
 
 
-def _operand_bytes(product: Matvec) -> int:
+def _made_bytes(product: Matvec) -> int:
     """Bytes of shared memory of the short operand, if blocks compute it."""
     return product.prologue.shared_bytes if product.prologue else 0
+
+
+def _staged(operator: Operator, product: Matvec) -> Prologue:
+    """What makes the short operand of a ring's steps: the product's own, or a plain copy."""
+    if product.prologue is not None:
+        return product.prologue
+    operand = product.reused
+    count = operand.elements(operator.extents)
+    size = count * operand.tensor.element_size
+    return Prologue(1, 0, 0, size, count, count, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +303,8 @@ def _work(tile: MatvecTile, operator: Operator, product: Matvec, device: Device)
     read = operator.traffic - written
     if made:
         read += made.read_bytes - product.reused.tensor.size
+    if tile.stages:
+        made = _staged(operator, product)
     closing = _row_closing if tile.form == "row" else _column_closing
     parts = (_step_part(tile, operator, product, device), closing(tile, operator, product, device))
     return Work(
@@ -251,6 +314,7 @@ def _work(tile: MatvecTile, operator: Operator, product: Matvec, device: Device)
         parts=(made.part(tile.block_size, device), *parts) if made else parts,
         read=read,
         written=written / tile.parts,  # products side by side end in one output
+        asked=tile.grid * tile.block_size * tile.stages * tile.loads * VECTOR_BYTES,
     )
 
 
@@ -273,7 +337,7 @@ def _step_part(tile: MatvecTile, operator: Operator, product: Matvec, device: De
         places, heads = max(1, warp // tile.lanes), 1.0
     waste = _sectors(run * size, pitch * size) / (run * size)
     streamed = rows * depth * tile.parts * size * waste / tile.grid
-    reused = 0 if product.prologue else vectors * depth * other * heads
+    reused = 0 if product.prologue or tile.stages else vectors * depth * other * heads
     loads = tile.loads + step.short_loads
     # The first-level cache answers a load line by line; lanes of other runs are on other lines.
     lines = max(warp / min(tile.lanes, warp), warp * tile.vector * size / WAVEFRONT)
@@ -284,12 +348,25 @@ def _step_part(tile: MatvecTile, operator: Operator, product: Matvec, device: De
         for count, size in ((loads, step.read), (tile.loads, step.streamed))
     )
     long = min(trips, max(long, tile.unroll))
+    repeats = tile.steps * tile.turns
+    short = step.short_loads * max(1, reached / WAVEFRONT)
+    if tile.stages:  # vectors go through shared memory
+        return Part(
+            repeats=repeats,
+            fills=streamed / repeats,
+            operations=warps * step.operations,
+            moves=warps * (loads + tile.loads),
+            wavefronts=warps * (short + 2 * tile.loads * lines),
+            loads=1,
+            exchanges=1,
+            ahead=tile.stages,
+        )
     return Part(
-        repeats=tile.steps,
-        fills=(streamed + reused) / tile.steps,
+        repeats=repeats,
+        fills=(streamed + reused) / repeats,
         operations=warps * step.operations,
         moves=warps * loads,
-        wavefronts=warps * (step.short_loads * max(1, reached / WAVEFRONT) + tile.loads * lines),
+        wavefronts=warps * (short + tile.loads * lines),
         loads=long,
         exchanges=trips - long,
     )
@@ -316,6 +393,7 @@ def _row_closing(tile: MatvecTile, operator: Operator, product: Matvec, device: 
     crossing = sums if tile.lanes > device.warp_size else 0
     moves = warps * TREE_MOVES * crossing
     return Part(
+        repeats=tile.turns,
         stores=_stored(tile.groups * tile.run, operator, product),
         operations=warps * sums * (2 * levels + 1),  # shuffles, additions, and the way back
         moves=moves + warps * sums / tile.parts,
