@@ -1,7 +1,7 @@
 """Find attention of few queries in a fused function, its keys and values read where they lie.
 
 Once everything spatial is inlined, with ``g`` element-wise and ``q`` whatever makes the queries, a
-rotation by their positions, say, it is::
+norm and a rotation by their positions, say, it is::
 
     S[b, h, i, k] += q(b, h, i, d) * K[b, h // 4, k, d]
     m[b, h, i] = max(m[b, h, i], g(S[b, h, i, k]));  l[b, h, i] += exp(g(S) - m[b, h, i])
@@ -27,6 +27,7 @@ from tvm_tile.graph.extract import Names, affine_index
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.attention.find import FEED_FORWARD, read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
+from tvm_tile.schedule.decode.made_rows import MadeRow, made_row
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.attention.decode import Cached, Decode, vector_of
@@ -84,7 +85,7 @@ class DecodeMatch:
         key: the axis of keys.
         depth: the axis that the first product sums.
         column: the output's other axis.
-        query: an element of the queries.
+        query: a row of the queries.
         keys: place of the keys.
         values: place of the values.
         weights: the weight of a score, as an expression.
@@ -97,7 +98,7 @@ class DecodeMatch:
     key: Axis
     depth: Axis
     column: Axis
-    query: Expression
+    query: MadeRow
     keys: Cache
     values: Cache
     weights: Weights
@@ -109,7 +110,7 @@ def find_decode(task: Task) -> DecodeMatch | None:
     """The attention that a function computes; ``None`` if it computes anything else, or keys lie
     otherwise than one row behind the other."""
     sums = len(task.graph.reductions)
-    form = None if sums == FEED_FORWARD else read_products(task.func, sums)
+    form = None if sums == FEED_FORWARD else read_products(task.func, sums, with_sums=True)
     axes = None if form is None else _axes(form.first, form.second)
     if form is None or axes is None:
         return None
@@ -117,7 +118,10 @@ def find_decode(task: Task) -> DecodeMatch | None:
     pair = _factors_of_first(form.scores, form.first, key)
     if pair is None or not form.is_along(key):
         return None
-    query, keys = pair
+    element, keys = pair
+    query = made_row(element, form.sums, depth.name)
+    if query is None:
+        return None
     values = Expression.of(form.last, form.second, form.values)
     found = [_cache(source, others, key, own) for source, own in ((keys, depth), (values, column))]
     known = [cache for cache in found if cache is not None]
@@ -132,6 +136,7 @@ def find_decode(task: Task) -> DecodeMatch | None:
         known[0].rows,
         known[1].rows,
         task.graph.traffic,
+        len(query.sums),
     )
     ends = form.weights, form.epilogue, form.params
     return DecodeMatch(decode, shared, key, depth, column, query, known[0], known[1], *ends)

@@ -246,14 +246,39 @@ class _Worker:
     def _load_queries(self) -> None:
         """Make the group's queries, all threads of the block together, and meet."""
         tile, depth = self._tile, self._found.depth
+        if self._found.query.sums:
+            self._load_summed_queries()
+            return
         count = self._rows * depth.extent
         with ib.serial(-(-count // tile.block_size)) as turn:
             number = ib.Bind(turn * tile.block_size + self._thread)
             with when([number < count] if count % tile.block_size else []):
                 row, at = ib.Bind(number // depth.extent), ib.Bind(number % depth.extent)
                 place = {**self._places.at(row), depth.name: at}
-                value = tirx.Cast("float32", self._found.query.at(place, (), self._buffers))
+                value = tirx.Cast("float32", self._found.query.element.at(place, (), self._buffers))
                 ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
+        self._threads.meet()
+
+    def _load_summed_queries(self) -> None:
+        """Make the group's queries, each worker some rows, and meet."""
+        tile, depth = self._tile, self._found.depth
+        with ib.serial(-(-self._rows // tile.workers)) as turn:
+            row = ib.Bind(turn * tile.workers + self._number)
+            first = row * tile.query_pitch
+
+            def store(at: Any, value: Any) -> None:
+                own = tirx.Cast("float32", value)
+                ib.buffer_store(self._memory.queries, own, [first + at])
+
+            with when([row < self._rows] if self._rows % tile.workers else []):
+                self._found.query.write(
+                    self._threads,
+                    (tile.lanes, self._lane),
+                    self._places.at(row),
+                    (depth.name, depth.extent),
+                    self._buffers,
+                    store,
+                )
         self._threads.meet()
 
     def _score(self, stage: Any) -> None:

@@ -86,6 +86,7 @@ class Decode:
         keys: rows of the depth.
         values: rows of the output's columns.
         traffic: bytes that cross global memory at least.
+        sums: sums along each query that it is made of, such as a norm's.
     """
 
     groups: int
@@ -94,6 +95,7 @@ class Decode:
     keys: Cached
     values: Cached
     traffic: int
+    sums: int = 0
 
     @property
     def read_bytes(self) -> int:
@@ -273,13 +275,15 @@ def _work(tile: DecodeTile, device: Device) -> Work:
     outputs = decode.rows * decode.values.columns / tile.lanes  # instructions, one each
     shuffles = (tile.lanes - 1).bit_length()
     queries = decode.rows * decode.keys.columns / tile.lanes
+    asked = workers * -(-tile.turns // tile.chunk) * tile.chunk
     begun = Part(
         fills=decode.rows * decode.keys.row_bytes,
-        operations=queries + workers * -(-tile.turns // tile.chunk) * tile.chunk * _OF_A_FLAG,
-        moves=2 * queries,
+        operations=queries * (1 + 2 * decode.sums) + asked * _OF_A_FLAG,
+        moves=queries * (2 + decode.sums),
         wavefronts=queries,
-        loads=1,
+        loads=1 + decode.sums,
         barriers=1,
+        exchanges=shuffles * decode.sums,
     )
     own = workers * decode.rows * tile.runs * decode.values.vector  # of all threads' sums
     merged = Part(
