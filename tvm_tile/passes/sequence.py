@@ -34,6 +34,7 @@ from tvm_tile.passes.operators.slice_splits import SliceSplits
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, predicted_cost
 from tvm_tile.passes.state.separate_in_place import SeparateInPlace
+from tvm_tile.passes.weld.append_rows import AppendRows
 from tvm_tile.passes.weld.feed_writes import FeedWrites
 from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
@@ -209,6 +210,7 @@ def welding(
         FeedWrites(device, first, refused),
         relax.transform.DeadCodeElimination(),
         JoinWrites(device, first, refused),
+        AppendRows(device, first, refused),
     ]
 
 

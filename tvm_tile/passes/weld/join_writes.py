@@ -81,7 +81,7 @@ class _OneWrite:
         calls = [(binding.var, binding.value) for binding in bindings]
         homes = [_written(call) for _, call in calls]
         outer = homes + [value for value in outer_values(calls) if not _is_one_of(value, homes)]
-        func = in_turn(self._mod, [call for _, call in calls], outer)
+        func = in_turn(self._mod, [((var,), call) for var, call in calls], outer)
         alone = [self._predict(self._mod[call.args[0]], None) for _, call in calls]
         whole = None if content_of(func) in self._refused else self._predict(func, None)
         if whole is None or whole.seconds >= sum(one.seconds for one in alone if one is not None):

@@ -42,6 +42,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.schedule.decode.append import Appending
 from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.merge import Merging, power
@@ -90,7 +91,9 @@ class _Worker:
         self._rows = rows = tile.decode.rows
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
-        self._memory = Buffers(*threads.allocate(*rooms_of(tile)))
+        walk, then = rooms_of(tile)
+        own = threads.allocate(walk, then)
+        self._memory = Buffers(*own[:4], own[4 : len(walk)], *own[len(walk) :])
         self._places = GroupPlaces(found, self._group)
         self._most, self._total, self._next, self._scale, self._scores = (
             registers(rows) for _ in range(5)
@@ -109,6 +112,11 @@ class _Worker:
                 (found.keys, keys, self._memory.keys),
                 (found.values, values, self._memory.values),
             )
+        ]
+        pairs = zip((found.keys, found.values), self._copies, self._memory.appended, strict=False)
+        self._appending = [
+            Appending.begin(cache, copies, made, self._places, buffers)
+            for cache, copies, made in pairs
         ]
         # The stage that is next; of the chunk's tiles those that are seen, and those of these that
         # were not asked for yet.
@@ -166,6 +174,8 @@ class _Worker:
                 first = ib.Bind(chunk * tile.chunk)
                 self._look(first)
                 self._walk(first)
+        for own in self._appending:
+            own.store(tile, self._number, self._rank)
         self._finish()
 
     def _tile_number(self, turn: Any) -> Any:
@@ -227,11 +237,13 @@ class _Worker:
                     copies.ask(self._stage_at(stage, elements), key)
             else:
                 ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 1))
+            self._patch(0, stage, key)
             self._threads.sync()
             self._score(self._stage_at(stage, tile.stage_elements[0]))
             self._weigh(key + self._lane)
             if not self._waits:
                 ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 2))
+            self._patch(1, stage, key)
             self._threads.sync()
             self._add(self._stage_at(stage, tile.stage_elements[1]))
             self._threads.sync()
@@ -241,14 +253,26 @@ class _Worker:
                 after = tirx.Select(stage + 1 < tile.stages, stage + 1, tirx.const(0))
                 ib.buffer_store(self._stage, after, [0])
 
+    def _patch(self, operand: int, stage: Any, key: Any) -> None:
+        """Put rows that are appended to keys, or to values, over those that were copied."""
+        for own in self._appending[operand : operand + 1]:
+            own.patch(self._stage_at(stage, self._tile.stage_elements[operand]), key)
+
     # -- arithmetic ---------------------------------------------------------------------------
 
     def _load_queries(self) -> None:
         """Make the group's queries, all threads of the block together, and meet."""
+        after = self._make_rows()
+        for number, own in enumerate(self._appending):
+            own.make(self._threads, self._tile, self._number, self._rank, after + number)
+        self._threads.meet()
+
+    def _make_rows(self) -> int:
+        """Make the group's queries; the number of rows that workers make in turn."""
         tile, depth = self._tile, self._found.depth
         if self._found.query.sums:
-            self._load_summed_queries()
-            return
+            self._make_summed_rows()
+            return self._rows
         count = self._rows * depth.extent
         with ib.serial(-(-count // tile.block_size)) as turn:
             number = ib.Bind(turn * tile.block_size + self._thread)
@@ -257,10 +281,10 @@ class _Worker:
                 place = {**self._places.at(row), depth.name: at}
                 value = tirx.Cast("float32", self._found.query.element.at(place, (), self._buffers))
                 ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
-        self._threads.meet()
+        return 0
 
-    def _load_summed_queries(self) -> None:
-        """Make the group's queries, each worker some rows, and meet."""
+    def _make_summed_rows(self) -> None:
+        """Make the group's queries, each worker some rows."""
         tile, depth = self._tile, self._found.depth
         with ib.serial(-(-self._rows // tile.workers)) as turn:
             row = ib.Bind(turn * tile.workers + self._number)
@@ -279,7 +303,6 @@ class _Worker:
                     self._buffers,
                     store,
                 )
-        self._threads.meet()
 
     def _score(self, stage: Any) -> None:
         """The product of the thread's key with each query."""

@@ -87,6 +87,7 @@ class Decode:
         values: rows of the output's columns.
         traffic: bytes that cross global memory at least.
         sums: sums along each query that it is made of, such as a norm's.
+        appended: rows that are written to a group's keys, and to its values, first.
     """
 
     groups: int
@@ -96,6 +97,7 @@ class Decode:
     values: Cached
     traffic: int
     sums: int = 0
+    appended: int = 0
 
     @property
     def read_bytes(self) -> int:
@@ -193,8 +195,8 @@ class DecodeTile(Tile):
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """Layout of a block's shared memory, during the walk through the keys and behind it.
 
-    Queries by rows, the stages of keys, those of values, and each worker's weights, for each of its
-    keys those of all rows. Then each worker's parts of sums, for each row its maximum and its sum
+    Queries by rows, the stages of keys, those of values, each worker's weights, for each of its keys
+    those of all rows, and the rows that are appended to keys and to values, if any. Then each worker's parts of sums, for each row its maximum and its sum
     of weights, and, if blocks share a group, the block's sums, its maxima and sums of weights.
     """
     decode, stages = tile.decode, tile.workers * tile.stages
@@ -204,6 +206,11 @@ def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
         Room(decode.keys.dtype, keys),
         Room(decode.values.dtype, values),
         Room("float32", tile.workers * tile.lanes * tile.row_pitch),
+        *(
+            Room(rows.dtype, decode.appended * rows.columns)
+            for rows in (decode.keys, decode.values)
+            if decode.appended
+        ),
     )
     own = decode.rows * (decode.values.columns + 2) if tile.splits > 1 else 0
     sums = (tile.sums, tile.workers * decode.rows * 2, own)
