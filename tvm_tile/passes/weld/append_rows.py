@@ -107,7 +107,7 @@ class _Appending:
             members = self._members(place) if is_plain_call(binding.value) else []
             if members:
                 gone = [p for own in members for p in own.places]
-                instead |= dict.fromkeys(gone, []) | {place: self._joined(members, place)}
+                instead |= {key: [] for key in gone} | {place: self._joined(members, place)}
         if not instead:
             return self._func
         blocks, place = [], 0
@@ -122,7 +122,7 @@ class _Appending:
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
 
     def _members(self, place: int) -> list[_Member]:
-        """What becomes one with the call at a place: its writes, and what feeds them; or nothing."""
+        """What becomes one with the call at a place: its writes, what feeds these; or nothing."""
         call = self._bindings[place].value
         writes = [self._write(value, place) for value in call.args[1].fields]
         known = {own.places[0]: own for own in writes if own is not None}
@@ -148,7 +148,9 @@ class _Appending:
         if not isinstance(var.ty, relax.TensorType):
             places = (first, *self._uses[var])
             items = [self._bindings[p] for p in places[1:] if p < len(self._bindings)]
-            by_number = {b.value.index: b.var for b in items if isinstance(b.value, relax.TupleGetItem)}
+            by_number = {
+                b.value.index: b.var for b in items if isinstance(b.value, relax.TupleGetItem)
+            }
             if len(items) != len(var.ty.fields) or len(by_number) != len(items):
                 return None
             parts = tuple(by_number[number] for number in range(len(items)))
@@ -166,7 +168,9 @@ class _Appending:
             made = None if first is None else self._bindings[first].value
             if first is None or first in within or not is_plain_call(made):
                 continue
-            if kind_of(self._mod[made.args[0]]) in _FEEDING and within.issuperset(self._uses[value]):
+            if kind_of(self._mod[made.args[0]]) in _FEEDING and within.issuperset(
+                self._uses[value]
+            ):
                 within.add(first)
                 found.append(first)
                 left.extend(made.args[1].fields)  # not ``+=``, which TVM's array takes over
@@ -192,6 +196,8 @@ class _Appending:
         """Whether one kernel takes less time than those of all members, and of the call."""
         whole = self._with_last(members, place)
         outer = _outer(whole)
+        if not all(is_static(value.ty) for value in outer):
+            return False
         values = [*outer, *(var for own in whole for var in own.made)]
         key = tuple(
             (own.call.args[0], *(_number(value, values) for value in own.call.args[1].fields))

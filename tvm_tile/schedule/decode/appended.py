@@ -41,7 +41,7 @@ class Appended:
         is_written: whether the row is written at all.
         along: number of a dimension.
         count: rows.
-        extents: of the tensor.
+        extents: the extents of the tensor, one a dimension.
     """
 
     row: MadeRow

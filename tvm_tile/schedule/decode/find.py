@@ -145,7 +145,7 @@ def find_decode(task: Task) -> DecodeMatch | None:
         key.extent,
         known[0].rows,
         known[1].rows,
-        graph.traffic,
+        task.graph.traffic,
         len(query.sums),
     )
     ends = form.weights, form.epilogue, form.params
@@ -172,7 +172,8 @@ def _appending(match: DecodeMatch, appended: Mapping[str, Appended]) -> DecodeMa
     for cache, axis in zip(caches, (match.depth, match.column), strict=True):
         if not _is_whole(match, cache, axis):
             return None
-    decode = replace(match.decode, appended=known[0].count)
+    sums = max(match.decode.sums, *(len(own.row.sums) for own in known))
+    decode = replace(match.decode, sums=sums, appended=known[0].count)
     return replace(match, keys=caches[0], values=caches[1], decode=decode)
 
 

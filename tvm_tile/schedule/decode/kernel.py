@@ -4,14 +4,15 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
 
     seen = tiles of the worker, any of whose keys any row may see
     ask for the keys and the values of the first of these
-    queries to shared memory;                            all threads of the block meet
+    queries and new rows to shared memory;               all threads of the block meet
     for tile in seen:
-        wait for its keys
+        wait for its keys;  put new ones over them
         score[row] = query[row] @ key[lane]
         weight[row] = softmax so far;  sums[row] *= what its maximum grew by;  weights to others
-        wait for its values
+        wait for its values;  put new ones over them
         for key in own: sums[row, own columns] += weight[row, key] * value[key, own columns]
         ask for the next tile but ``stages``
+    new rows of the worker's tiles to global memory
     all threads meet;  sums where the stages were;       all threads meet
     add up the workers' sums, and the blocks' (``merge.py``);  store
 
@@ -19,8 +20,10 @@ A tile that no row may see anything of is not read, whatever the mask is, so of 
 filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
 weights, zero, makes of it: zeros of a softmax that says so, else no number.
 
-Why this is free of races. Queries are written before all threads of the block meet, and read
-behind that. A worker's stages and weights are its own. To ask for a tile is to overwrite what
+Why this is free of races. Queries and new rows are written before all threads of the block meet,
+and read behind that. Of a row that is appended to a cache global memory is read by the one worker
+that has its tile, into a stage, and written by it behind its walk (``append.py``); no other group
+has the row. A worker's stages and weights are its own. To ask for a tile is to overwrite what
 the worker's threads have read before the ``sync`` at the end of a step; what is asked for is read
 behind the wait of those who asked and the ``sync`` that follows. Weights are written behind the
 ``sync`` at the end of the step before, and read behind the one that follows the wait for values.
@@ -166,10 +169,10 @@ class _Worker:
         chunks = -(-tile.turns // tile.chunk)
         if chunks == 1:
             self._look(tirx.const(0))
-            self._load_queries()
+            self._make_rows()
             self._walk(tirx.const(0))
         else:
-            self._load_queries()
+            self._make_rows()
             with ib.serial(chunks) as chunk:
                 first = ib.Bind(chunk * tile.chunk)
                 self._look(first)
@@ -260,31 +263,8 @@ class _Worker:
 
     # -- arithmetic ---------------------------------------------------------------------------
 
-    def _load_queries(self) -> None:
-        """Make the group's queries, all threads of the block together, and meet."""
-        after = self._make_rows()
-        for number, own in enumerate(self._appending):
-            own.make(self._threads, self._tile, self._number, self._rank, after + number)
-        self._threads.meet()
-
-    def _make_rows(self) -> int:
-        """Make the group's queries; the number of rows that workers make in turn."""
-        tile, depth = self._tile, self._found.depth
-        if self._found.query.sums:
-            self._make_summed_rows()
-            return self._rows
-        count = self._rows * depth.extent
-        with ib.serial(-(-count // tile.block_size)) as turn:
-            number = ib.Bind(turn * tile.block_size + self._thread)
-            with when([number < count] if count % tile.block_size else []):
-                row, at = ib.Bind(number // depth.extent), ib.Bind(number % depth.extent)
-                place = {**self._places.at(row), depth.name: at}
-                value = tirx.Cast("float32", self._found.query.element.at(place, (), self._buffers))
-                ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
-        return 0
-
-    def _make_summed_rows(self) -> None:
-        """Make the group's queries, each worker some rows."""
+    def _make_rows(self) -> None:
+        """Make the group's queries and the rows that it appends, each by a worker, and meet."""
         tile, depth = self._tile, self._found.depth
         with ib.serial(-(-self._rows // tile.workers)) as turn:
             row = ib.Bind(turn * tile.workers + self._number)
@@ -303,6 +283,9 @@ class _Worker:
                     self._buffers,
                     store,
                 )
+        for number, own in enumerate(self._appending):
+            own.make(self._threads, tile, self._number, self._rank, self._rows + number)
+        self._threads.meet()
 
     def _score(self, stage: Any) -> None:
         """The product of the thread's key with each query."""

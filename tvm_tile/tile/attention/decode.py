@@ -86,7 +86,7 @@ class Decode:
         keys: rows of the depth.
         values: rows of the output's columns.
         traffic: bytes that cross global memory at least.
-        sums: sums along each query that it is made of, such as a norm's.
+        sums: sums along a query, or a new key, that it is made of, such as a norm's.
         appended: rows that are written to a group's keys, and to its values, first.
     """
 
@@ -106,8 +106,9 @@ class Decode:
 
     @property
     def written(self) -> int:
-        """Bytes of all results, which are as wide as values."""
-        return self.groups * self.rows * self.values.row_bytes
+        """Bytes of all results, which are as wide as values, and of the rows that are appended."""
+        rows = self.keys.row_bytes + self.values.row_bytes
+        return self.groups * (self.rows * self.values.row_bytes + self.appended * rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +196,10 @@ class DecodeTile(Tile):
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """Layout of a block's shared memory, during the walk through the keys and behind it.
 
-    Queries by rows, the stages of keys, those of values, each worker's weights, for each of its keys
-    those of all rows, and the rows that are appended to keys and to values, if any. Then each worker's parts of sums, for each row its maximum and its sum
-    of weights, and, if blocks share a group, the block's sums, its maxima and sums of weights.
+    Queries by rows, the stages of keys, those of values, each worker's weights, for each of its
+    keys those of all rows, and the rows that are appended to keys and to values, if any. Then each
+    worker's parts of sums, for each row its maximum and its sum of weights, and, if blocks share a
+    group, the block's sums, its maxima and sums of weights.
     """
     decode, stages = tile.decode, tile.workers * tile.stages
     keys, values = (stages * own for own in tile.stage_elements)
@@ -272,8 +274,10 @@ def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
 
 # Instructions of a thread. A row of a tile: its element and whether that is there (three), its
 # maximum, what that grew by, the weight, with their exponentials, and the sum. A tile about which
-# is asked: whether its key is there, kept as a bit, a vote, and the bit for all.
+# is asked: whether its key is there, kept as a bit, a vote, and the bit for all. A row that is
+# appended: whether it is in the tile.
 _OF_A_ROW, _OF_A_FLAG, _OF_A_PART = 9 + 2 * EXPONENTIAL, 7, 4 + EXPONENTIAL
+_OF_A_PLACE = 3
 
 
 def _work(tile: DecodeTile, device: Device) -> Work:
@@ -283,18 +287,20 @@ def _work(tile: DecodeTile, device: Device) -> Work:
     shuffles = (tile.lanes - 1).bit_length()
     queries = decode.rows * decode.keys.columns / tile.lanes
     asked = workers * -(-tile.turns // tile.chunk) * tile.chunk
+    # Of the blocks of a group one makes the rows that are appended, at places that it loads first.
+    made = queries + decode.appended * (decode.keys.columns + decode.values.columns) / tile.lanes
     begun = Part(
         fills=decode.rows * decode.keys.row_bytes,
-        operations=queries * (1 + 2 * decode.sums) + asked * _OF_A_FLAG,
-        moves=queries * (2 + decode.sums),
-        wavefronts=queries,
-        loads=1 + decode.sums,
+        operations=made * (1 + 2 * decode.sums) + asked * _OF_A_FLAG,
+        moves=made * (2 + decode.sums),
+        wavefronts=made,
+        loads=1 + decode.sums + min(1, decode.appended),
         barriers=1,
         exchanges=shuffles * decode.sums,
     )
     own = workers * decode.rows * tile.runs * decode.values.vector  # of all threads' sums
     merged = Part(
-        stores=decode.rows * decode.values.row_bytes / tile.splits,
+        stores=decode.written / tile.grid,
         operations=outputs * (workers * (tile.parts + _OF_A_PART) + DIVISION),
         moves=own + outputs * (workers * (tile.parts + 2) + 1),
         wavefronts=own + outputs * workers * (tile.parts + 2),
@@ -329,6 +335,7 @@ def _walk(tile: DecodeTile, device: Device) -> Part:
     converted = sum(count for count, size in read if size < FLOAT)
     shuffles = (lanes - 1).bit_length()
     weighing = rows * (_OF_A_ROW + 2 * shuffles + columns)
+    weighing += 2 * decode.appended * _OF_A_PLACE
     # Of keys a vector, and queries by fours; then for each of the thread's keys weights and values.
     loads = decode.keys.vectors, keys * tile.runs
     shared = decode.keys.vectors * rows * max(1, decode.keys.vector // 4)
