@@ -71,18 +71,13 @@ def as_one(
     inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
     given = list(zip(outer, inner, strict=True))
 
-    def again(call: Any) -> Any:
-        fields = call.args[1].fields
-        args = [next(own for value, own in given if value.same_as(a)) for a in fields]
-        if not is_in_place(call):
-            return relax.call_tir(call.args[0], args, call.ty_args[0])
-        written = [int(number) for number in call.attrs.inplace_indices]
-        return relax.call_tir_inplace(call.args[0], args, written, call.ty_args[0])
-
     with builder.function("joined", inner, private=True):
         with builder.dataflow():
             for var, call in calls:
-                given.append((var, builder.emit(again(call))))
+                fields = call.args[1].fields
+                args = [next(own for value, own in given if value.same_as(a)) for a in fields]
+                made = relax.call_tir(call.args[0], args, call.ty_args[0])
+                given.append((var, builder.emit(made)))
             result = builder.emit_output(given[-1][1])
         builder.emit_func_output(result)
     joined = one_function(builder.get(), "joined")
@@ -90,7 +85,7 @@ def as_one(
 
 
 def in_turn(
-    mod: tvm.IRModule, calls: Sequence[tuple[Sequence[Any], Any]], outer: Sequence[Any]
+    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
 ) -> tirx.PrimFunc:
     """The functions that calls call, one behind the other, unscheduled.
 
@@ -99,7 +94,8 @@ def in_turn(
 
     Args:
         mod: module that has the functions, all of static shapes.
-        calls: each with the variables of what it makes, in the order of the program.
+        calls: each with the variable of what it makes, in the order of the program; those that
+            write in place write one tensor, and none makes several.
         outer: values that they are given, in the order of the function's parameters.
     """
     known: list[tuple[Any, Any]] = []  # values, each with the buffer that it lies in
@@ -112,18 +108,15 @@ def in_turn(
             known.append((value, found))
         return found
 
-    for number, (made, call) in enumerate(calls):
+    for number, (var, call) in enumerate(calls):
         func = _with_block_names(s_tir.renew_defs(mod[call.args[0]]), f"_{number}")
         given = call.args[1].fields
-        fresh = () if is_in_place(call) else made
-        pairs = zip(func.params, [*given, *fresh], strict=True)
+        pairs = zip(func.params, [*given, *([] if is_in_place(call) else [var])], strict=True)
         renamed = {own: place(value, own) for own, value in pairs}
         if is_in_place(call):
-            homes = zip(made, written_over(call), strict=True)
-            known += [(var, place(home, var)) for var, home in homes]
+            known.append((var, place(written_over(call)[0], var)))
         blocks.append(substituted(func.body.block, renamed))
-    made, call = calls[-1]
-    ends = [*outer, *(() if is_in_place(call) else made)]
+    ends = outer if is_in_place(call) else [*outer, var]
     params = [place(value, value) for value in ends]
     inner = [own for _, own in known if not any(own.same_as(p) for p in params)]
     allocated = [buffer for block in blocks for buffer in block.alloc_buffers]

@@ -160,13 +160,13 @@ def _appending(match: DecodeMatch, appended: Mapping[str, Appended]) -> DecodeMa
         replace(cache, appended=appended.get(cache.name)) for cache in (match.keys, match.values)
     ]
     known = [cache.appended for cache in caches if cache.appended]
-    read = (match.query, match.weights.element, *known)
+    tensors = [own.tensors for own in (match.query, match.weights.element, match.epilogue)]
+    tensors += [own.tensors for own in known]
     if (
         appended.keys() != {cache.name for cache in caches}
         or len(appended) != len(caches)
         or len({own.count for own in known}) > 1
-        or not all(appended.keys().isdisjoint(own.tensors) for own in read)
-        or not appended.keys().isdisjoint(match.epilogue.tensors)
+        or not all(appended.keys().isdisjoint(own) for own in tensors)
     ):
         return None
     for cache, axis in zip(caches, (match.depth, match.column), strict=True):

@@ -95,8 +95,9 @@ class _Worker:
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
         walk, then = rooms_of(tile)
-        own = threads.allocate(walk, then)
-        self._memory = Buffers(*own[:4], own[4 : len(walk)], *own[len(walk) :])
+        queries, keys, values, weights, *own = threads.allocate(walk, then)
+        appended, sums = own[: -len(then)], own[-len(then) :]
+        self._memory = Buffers(queries, keys, values, weights, appended, *sums)
         self._places = GroupPlaces(found, self._group)
         self._most, self._total, self._next, self._scale, self._scores = (
             registers(rows) for _ in range(5)
