@@ -65,7 +65,7 @@ class JoinWrites:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        joining = _Kernels(mod, self.predict or FirstChoices(self.device), self.refused or {})
+        joining = _Reckoning(mod, self.predict or FirstChoices(self.device), self.refused or {})
 
         def joined(func: relax.Function) -> relax.Function:
             return _Joined(func, joining).result() if writes_in_place(func) else func
@@ -116,7 +116,7 @@ class _Group:
     seconds: float
 
 
-class _Kernels:
+class _Reckoning:
     """What calls become as one, and the time that it takes: the layers of a model are alike.
 
     Attributes:
@@ -194,7 +194,7 @@ class _Kernels:
 class _Joined:
     """One function, while its calls are joined."""
 
-    def __init__(self, func: relax.Function, kernels: _Kernels) -> None:
+    def __init__(self, func: relax.Function, kernels: _Reckoning) -> None:
         self._func, self._kernels = func, kernels
         bindings = bindings_of(func)
         self._over = overwritten(func)
