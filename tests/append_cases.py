@@ -91,6 +91,7 @@ class Step(torch.nn.Module):
         q, k, v = heads.split([case.heads, case.shared, case.shared], 2)
         q, k = self._norm(q, self.of_queries), self._norm(k, self.of_keys)
         q, k, v = (own.transpose(1, 2) for own in (q, k, v))
+        cos, sin = cos[None, None], sin[None, None]
         q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
         self.keys.index_copy_(2, positions, k)
         self.values.index_copy_(2, positions, v)

@@ -63,28 +63,44 @@ def dimension(number: int) -> str:
 
 
 def split(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc | None, tirx.PrimFunc]:
-    """What a function writes in place before it reads it, if anything, and all behind that."""
+    """What a function writes in place before it reads it, if anything, and all behind that; what
+    both take is in both."""
     root = func.body.block if isinstance(func.body, SBlockRealize) else None
     statements = list(root.body.seq) if root and isinstance(root.body, tirx.SeqStmt) else []
-    stores = [[block.body for block in blocks_in(statement)] for statement in statements]
-    last = -1
-    for number, own in enumerate(stores):
-        written = [s.buffer for s in own if any(s.buffer.same_as(p) for p in func.params)]
-        behind = [load for others in stores[number + 1 :] for s in others for load in loads_in(s)]
-        if any(load.source.same_as(buffer) for load in behind for buffer in written):
-            last = number
-    if last < 0:
-        return None, func
-    parts = statements[: last + 1], statements[last + 1 :]
-    first, second = (_with_statements(func, part) for part in parts)
-    return first, second
+    read: list[Any] = []
+    for number, statement in reversed(list(enumerate(statements))):
+        stores = [block.body for block in blocks_in(statement)]
+        written = [store.buffer for store in stores if _is_among(store.buffer, read)]
+        if any(_is_among(buffer, func.params) for buffer in written):
+            before, behind = statements[: number + 1], statements[number + 1 :]
+            shared = _needed(before, read, func.params)
+            first = _needed(before, func.params, ())
+            return _with_statements(func, first), _with_statements(func, [*shared, *behind])
+        read += [load.source for store in stores for load in loads_in(store)]
+    return None, func
+
+
+def _needed(statements: Sequence[Any], read: Sequence[Any], but: Sequence[Any]) -> list[Any]:
+    """Statements of several that write what is read behind them, but for some buffers."""
+    found, wanted = list[Any](), list(read)
+    for statement in reversed(statements):
+        stores = [block.body for block in blocks_in(statement)]
+        if any(_is_among(s.buffer, wanted) and not _is_among(s.buffer, but) for s in stores):
+            found.insert(0, statement)
+            wanted += [load.source for store in stores for load in loads_in(store)]
+    return found
+
+
+def _is_among(buffer: Any, others: Sequence[Any]) -> bool:
+    """Whether a buffer is one of several, by identity."""
+    return any(buffer.same_as(other) for other in others)
 
 
 def _with_statements(func: tirx.PrimFunc, statements: Sequence[Any]) -> tirx.PrimFunc:
     """A function of some of a function's statements, with the same parameters."""
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
     used = [store.buffer for store in (block.body for block in blocks_in(body))]
-    allocated = [b for b in func.body.block.alloc_buffers if any(b.same_as(own) for own in used)]
+    allocated = [buffer for buffer in func.body.block.alloc_buffers if _is_among(buffer, used)]
     root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, allocated))
     return tirx.PrimFunc(func.params, root, func.ret_type, func.attrs)
 
