@@ -274,10 +274,8 @@ def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
 
 # Instructions of a thread. A row of a tile: its element and whether that is there (three), its
 # maximum, what that grew by, the weight, with their exponentials, and the sum. A tile about which
-# is asked: whether its key is there, kept as a bit, a vote, and the bit for all. A row that is
-# appended: whether it is in the tile.
+# is asked: whether its key is there, kept as a bit, a vote, and the bit for all.
 _OF_A_ROW, _OF_A_FLAG, _OF_A_PART = 9 + 2 * EXPONENTIAL, 7, 4 + EXPONENTIAL
-_OF_A_PLACE = 3
 
 
 def _work(tile: DecodeTile, device: Device) -> Work:
@@ -335,7 +333,6 @@ def _walk(tile: DecodeTile, device: Device) -> Part:
     converted = sum(count for count, size in read if size < FLOAT)
     shuffles = (lanes - 1).bit_length()
     weighing = rows * (_OF_A_ROW + 2 * shuffles + columns)
-    weighing += 2 * decode.appended * _OF_A_PLACE
     # Of keys a vector, and queries by fours; then for each of the thread's keys weights and values.
     loads = decode.keys.vectors, keys * tile.runs
     shared = decode.keys.vectors * rows * max(1, decode.keys.vector // 4)
