@@ -65,6 +65,26 @@ def before(scores: Any, dtype: str, position: Any) -> Any:
     return op.where(keep, scores, constant(-np.inf, dtype))
 
 
+def normed(inner: Body, *, is_centered: bool) -> Body:
+    """Queries that are divided by their root mean square, perhaps less their mean."""
+
+    def mean(x: Any) -> Any:
+        return known(op.mean(x, axis=-1, keepdims=True))
+
+    def body(q: Any, k: Any, v: Any, weight: Any) -> Any:
+        dtype = str(q.ty.dtype)
+        q = known(op.astype(q, "float32"))
+        if is_centered:
+            q = known(op.subtract(q, mean(q)))
+        size = known(op.add(mean(known(op.multiply(q, q))), constant(1e-3, "float32")))
+        q = known(op.multiply(q, known(op.rsqrt(size))))
+        q = known(op.multiply(known(op.astype(q, dtype)), weight))
+        rotated = known(op.flip(known(op.multiply(q, q)), 3))
+        return inner(known(op.add(q, rotated)), k, v)
+
+    return body
+
+
 def _case(
     name: str,
     body: Body,
@@ -108,6 +128,16 @@ def _others(dtype: str) -> list[Case]:
         _case(f"capped {dtype}", attention(0.3, capped), sizes, keep, dtype=dtype),
         _case(
             f"by position {dtype}", attention(0.3, before), sizes, Input((2,), "int64"), dtype=dtype
+        ),
+        *(
+            _case(
+                f"normed {own} x {dtype}",
+                normed(attention(0.3), is_centered=own > 2),
+                (4, 2, own, 150, 36),
+                Input((36,), dtype),
+                dtype=dtype,
+            )
+            for own in (1, 2, 3)
         ),
         _case(f"wide values {dtype}", attention(0.3), sizes, dtype=dtype, width=72),
     ]

@@ -21,6 +21,7 @@ from tvm_tile.build import Builder, Program
 from tvm_tile.build.program import Kernel
 from tvm_tile.device import Device
 from tvm_tile.files.store import Store
+from tvm_tile.graph.extract import loads_in
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.schedule import Scheduled
 
@@ -76,15 +77,17 @@ def workspaces(scheduled: Scheduled) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A function's parameters, before and after it ran on the CPU."""
+    """A function's parameters, before and after it ran on the CPU; some are written in place."""
 
     given: dict[str, np.ndarray]
     wanted: dict[str, np.ndarray]
     outputs: frozenset[str]
+    in_place: frozenset[str] = frozenset()
 
 
-def arguments(func: tirx.PrimFunc) -> Arguments:
-    """Drawn at random for an unscheduled function, and what it makes of them."""
+def arguments(func: tirx.PrimFunc, known: Mapping[str, Any] | None = None) -> Arguments:
+    """Drawn at random for an unscheduled function but for those ``known``, and what it makes of
+    them."""
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
     rng = np.random.default_rng(0)
@@ -92,12 +95,15 @@ def arguments(func: tirx.PrimFunc) -> Arguments:
     for param in func.params:
         shape, dtype = tuple(int(e) for e in param.ty.shape), numpy_dtype(str(param.ty.dtype))
         given[str(param.name)] = drawn(rng, math.prod(shape), dtype).reshape(shape)
+    given |= known or {}
     tensors = [tvm.runtime.tensor(array) for array in given.values()]
     reference = tvm.compile(func.with_attr("global_symbol", "reference"), CPU)
     reference["reference"](*tensors)
     wanted = {name: tensor.numpy() for name, tensor in zip(given, tensors, strict=True)}
     outputs = {str(p.name) for p in func.params if any(p.same_as(s.buffer) for s in stores)}
-    return Arguments(given, wanted, frozenset(outputs))
+    loads = loads_in(func.body)
+    read = {str(p.name) for p in func.params if any(p.same_as(load.source) for load in loads)}
+    return Arguments(given, wanted, frozenset(outputs), frozenset(outputs & read))
 
 
 def guarded(array: np.ndarray, *, is_output: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -168,7 +174,8 @@ def kernels_error(
         Race: as :func:`~warp_emulator.emulate` does.
     """
     between = between or {}
-    memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    poisoned = of.outputs - of.in_place
+    memory = {n: guarded(a, is_output=n in poisoned) for n, a in of.given.items()}
     memory |= {n: guarded(a, is_output=True) for n, a in between.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}

@@ -144,7 +144,6 @@ template <class T> static T __shfl_xor_sync(uint, T value, int mask, int width) 
   return from_thread(value, (other & -width) == (current & -width) ? in_wave(other) : current);
 }
 static uint __activemask() { return ~0u; }
-static float rsqrtf(float x) { return 1 / sqrtf(x); }
 static void __syncthreads() { cta_sync(); }
 static void __syncwarp() { warp_sync(); }
 #else
@@ -158,6 +157,7 @@ static float __shfl_xor_sync(uint, float value, int distance, int) {
   return from_thread(value, current ^ distance);
 }
 #endif
+static float rsqrtf(float x) { return 1 / sqrtf(x); }
 static void exponential(float &into, float power) { into = exp2f(power); }
 static void load_words_1(uint32_t &a, const void *at) { a = *(const uint32_t *)at; }
 static void load_words_2(uint32_t &a, uint32_t &b, const void *at) {

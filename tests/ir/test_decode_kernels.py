@@ -39,6 +39,8 @@ EMULATED = (
     "capped float32",
     "by position float16",
     "wide values float32",
+    "normed 1 x float16",
+    "normed 3 x float32",
 )
 LIMITS = {"float32": 1e-5, "float16": 8e-3}
 BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|cluster)_sync|ptx_cp_async_wait_group)\w*\(\);")

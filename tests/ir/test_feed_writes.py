@@ -1,4 +1,4 @@
-"""FeedWrites: what is written in place is computed by who writes it."""
+"""JoinWrites: what is written in place is computed by who writes it."""
 
 from __future__ import annotations
 

@@ -193,6 +193,10 @@ class TestRowsThatFeedProducts:
         gated = calls((ROWS, ""), (PRODUCT, "a"), (PRODUCT, "ab"))
         assert connect_calls(gated, NONE, by_size, lambda _: 10.0) == ((0, 1, 2),)
 
+    def test_with_what_makes_them_where_these_are_queries(self) -> None:
+        queries = calls((SPATIAL, ""), (ROWS, "a"), (PRODUCT, "b"), (ROWS, "c"), (PRODUCT, "d"))
+        assert connect_calls(queries, NONE, by_size) == (tuple(range(5)),)
+
     def test_else_they_grow_by_what_is_behind_them(self) -> None:
         row = calls((ROWS, ""), (SPATIAL, "a"), (PRODUCT, "b"))
         assert connect_calls(row, NONE, by_size) == ((0, 1),)

@@ -23,11 +23,11 @@ from tvm_tile.passes import (
     ChannelsLast,
     ChooseCodes,
     DispatchOpenSorts,
-    FeedWrites,
     FuseTiles,
     GroupGates,
     InlineConstants,
     JoinProducts,
+    JoinWrites,
     MarkDependentLaunches,
     MarkReductions,
     MarkSpreads,
@@ -137,11 +137,11 @@ def test_passes_on_loops_in_any_order(name: str, seed: int) -> None:
     first = [make() for make in drawn.sample(LOOPS, len(LOOPS))]
     again = [make() for make in drawn.sample(LOOPS, 2)]
     legal = [transform.LegalizeOps(), transform.AnnotateTIROpPattern()]
-    check(name, [*legal, *first, *fusion, *again, *fusion, FuseTiles(H200), FeedWrites(H200)])
+    check(name, [*legal, *first, *fusion, *again, *fusion, FuseTiles(H200), JoinWrites(H200)])
 
 
 @pytest.mark.parametrize(
-    "make", [*OPERATORS, *LOOPS, lambda: FuseTiles(H200), lambda: FeedWrites(H200)]
+    "make", [*OPERATORS, *LOOPS, lambda: FuseTiles(H200), lambda: JoinWrites(H200)]
 )
 def test_a_pass_leaves_alone_what_it_is_not_about(make: Any) -> None:
     """Calls of others, functions without dataflow, those that are scheduled."""

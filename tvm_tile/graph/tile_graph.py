@@ -247,17 +247,25 @@ class TileGraph:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors read but made by no operator of the graph, each once."""
-        made = {op.write.tensor for op in self.operators}
+        """Tensors read but made by no operator of the graph, each once.
+
+        What is written where others tell, such as rows of a cache, is there before.
+        """
+        made = {op.write.tensor for op in self.operators if op.write.is_exact}
         read = [a.tensor for op in self.operators for a in op.reads if a.tensor not in made]
         return tuple(dict.fromkeys(read))
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Tensors made but read by no operator of the graph."""
+        """Tensors made but read by no operator of the graph, and those written in part."""
+        return tuple(dict.fromkeys(access.tensor for access in self._stores))
+
+    @property
+    def _stores(self) -> list[Access]:
+        """Writes of outputs."""
         read = {a.tensor for op in self.operators for a in op.reads}
-        made = (op.write.tensor for op in self.operators)
-        return tuple(dict.fromkeys(t for t in made if t not in read))
+        writes = [(op.write, op.write.tensor in read) for op in self.operators]
+        return [own for own, is_read in writes if not is_read or not own.is_exact]
 
     @property
     def traffic(self) -> int:
@@ -281,7 +289,10 @@ class TileGraph:
     @property
     def written(self) -> int:
         """Bytes of the outputs: the part of ``traffic`` that goes to global memory."""
-        return sum(tensor.size for tensor in self.outputs)
+        whole = {own.tensor: own.tensor.size for own in self._stores if own.is_exact}
+        parts = ((op, op.write) for op in self.operators if not op.write.is_exact)
+        found = (own.elements(op.extents) * own.tensor.element_size for op, own in parts)
+        return sum(whole.values()) + sum(found)
 
     @property
     def flops(self) -> int:

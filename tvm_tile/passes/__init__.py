@@ -39,10 +39,10 @@ from tvm_tile.passes.scheduling.schedule_tiles import (
 )
 from tvm_tile.passes.scheduling.stored_plans import StoredPlans
 from tvm_tile.passes.sequence import fused_cost, matrix_dtypes
-from tvm_tile.passes.weld.feed_writes import FeedWrites
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles
 from tvm_tile.passes.weld.group_gates import GroupGates
 from tvm_tile.passes.weld.join_products import JoinProducts
+from tvm_tile.passes.weld.join_writes import JoinWrites
 from tvm_tile.passes.weld.lay_out_weights import LayOutWeights
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
@@ -57,12 +57,12 @@ __all__ = [
     "CoscheduleTasks",
     "DispatchOpenSorts",
     "ExactLoops",
-    "FeedWrites",
     "FirstChoices",
     "FuseTiles",
     "GroupGates",
     "InlineConstants",
     "JoinProducts",
+    "JoinWrites",
     "KeepGraphResults",
     "LayOutWeights",
     "LiftWorkspaces",

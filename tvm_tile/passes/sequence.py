@@ -34,7 +34,6 @@ from tvm_tile.passes.operators.slice_splits import SliceSplits
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, predicted_cost
 from tvm_tile.passes.state.separate_in_place import SeparateInPlace
-from tvm_tile.passes.weld.feed_writes import FeedWrites
 from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.weld.join_writes import JoinWrites
@@ -206,8 +205,6 @@ def welding(
         *_fusion(),
         MarkStreamed(device),
         FuseTiles(device, record, first, refused),
-        FeedWrites(device, first, refused),
-        relax.transform.DeadCodeElimination(),
         JoinWrites(device, first, refused),
     ]
 

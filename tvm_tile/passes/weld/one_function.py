@@ -13,10 +13,11 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
-from tvm_tile.passes.ir.rewriter import is_in_place
+from tvm_tile.passes.ir.rewriter import is_in_place, written_over
 from tvm_tile.passes.scheduling.first_choices import content_of
 from tvm_tile.passes.weld.mark_streamed import streamed_again
 from tvm_tile.schedule.s_tir.steps import replace_parts
+from tvm_tile.schedule.scene import STREAMED
 
 _PREFIX = "joined_"
 
@@ -70,51 +71,61 @@ def as_one(
     inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
     given = list(zip(outer, inner, strict=True))
 
-    def again(call: Any) -> Any:
-        fields = call.args[1].fields
-        args = [next(own for value, own in given if value.same_as(a)) for a in fields]
-        if not is_in_place(call):
-            return relax.call_tir(call.args[0], args, call.ty_args[0])
-        written = [int(number) for number in call.attrs.inplace_indices]
-        return relax.call_tir_inplace(call.args[0], args, written, call.ty_args[0])
-
     with builder.function("joined", inner, private=True):
         with builder.dataflow():
             for var, call in calls:
-                given.append((var, builder.emit(again(call))))
+                fields = call.args[1].fields
+                args = [next(own for value, own in given if value.same_as(a)) for a in fields]
+                made = relax.call_tir(call.args[0], args, call.ty_args[0])
+                given.append((var, builder.emit(made)))
             result = builder.emit_output(given[-1][1])
         builder.emit_func_output(result)
     joined = one_function(builder.get(), "joined")
     return streamed_again(joined, list(called.values()), outer)
 
 
-def in_turn(mod: tvm.IRModule, calls: Sequence[Any], outer: Sequence[Any]) -> tirx.PrimFunc:
-    """The functions that calls which write in place call, one behind the other, unscheduled.
+def in_turn(
+    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
+) -> tirx.PrimFunc:
+    """The functions that calls call, one behind the other, unscheduled.
 
-    TVM's fusion would do, but says in no order which of its parameters several outputs are.
+    It writes what they write in place, and makes what the last one does unless that is such a
+    call, too. TVM's fusion says in no order which of its parameters several outputs are.
 
     Args:
         mod: module that has the functions, all of static shapes.
-        calls: calls, none of which takes what another one makes.
+        calls: each with the variable of what it makes, in the order of the program; those that
+            write in place write one tensor, and none makes several.
         outer: values that they are given, in the order of the function's parameters.
     """
-    params: list[Any] = [None] * len(outer)
+    known: list[tuple[Any, Any]] = []  # values, each with the buffer that it lies in
     blocks: list[SBlock] = []
-    for number, call in enumerate(calls):
+
+    def place(value: Any, like: Any) -> Any:
+        found = next((own for other, own in known if value.same_as(other)), None)
+        if found is None:
+            found = tirx.Var(f"p{len(known)}", like.ty)
+            known.append((value, found))
+        return found
+
+    for number, (var, call) in enumerate(calls):
         func = _with_block_names(s_tir.renew_defs(mod[call.args[0]]), f"_{number}")
-        renamed: dict[Any, Any] = {}
-        for own, value in zip(func.params, call.args[1].fields, strict=True):
-            place = next(n for n, known in enumerate(outer) if value.same_as(known))
-            if params[place] is None:
-                params[place] = tirx.Var(f"p{place}", own.ty)
-            renamed[own] = params[place]
-        func = func.with_body(substituted(func.body, renamed))
-        blocks.append(func.body.block)
+        given = call.args[1].fields
+        pairs = zip(func.params, [*given, *([] if is_in_place(call) else [var])], strict=True)
+        renamed = {own: place(value, own) for own, value in pairs}
+        if is_in_place(call):
+            known.append((var, place(written_over(call)[0], var)))
+        blocks.append(substituted(func.body.block, renamed))
+    ends = outer if is_in_place(call) else [*outer, var]
+    params = [place(value, value) for value in ends]
+    inner = [own for _, own in known if not any(own.same_as(p) for p in params)]
     allocated = [buffer for block in blocks for buffer in block.alloc_buffers]
     body = tirx.SeqStmt([block.body for block in blocks])
-    root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, allocated))
-    joined = tirx.PrimFunc(params, root, None, func.attrs)
-    return with_pattern(with_own_names(joined), OpPattern.OPAQUE)
+    root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, [*inner, *allocated]))
+    attrs = mod[call.args[0]].attrs
+    joined = with_own_names(tirx.PrimFunc(params, root, None, attrs)).without_attr(STREAMED)
+    whole = streamed_again(joined, [mod[call.args[0]] for _, call in calls], outer)
+    return with_pattern(whole.without_attr("global_symbol"), OpPattern.OPAQUE)
 
 
 def _with_block_names(func: tirx.PrimFunc, suffix: str) -> tirx.PrimFunc:

@@ -15,6 +15,7 @@ or, without a softmax, a feed-forward, whose hidden values are called keys here,
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class ProductsForm:
     """The parts of such a function.
 
     Attributes:
+        sums: the blocks of sums that make the first product's left operand, such as a norm's.
         scores: the block of the first product.
         first: the first product.
         values: right operand of the second product, a load.
@@ -60,6 +62,7 @@ class ProductsForm:
         params: parameters of the function, as its callers pass them.
     """
 
+    sums: tuple[SBlock, ...]
     scores: SBlock
     first: Operator
     values: Any
@@ -75,15 +78,27 @@ class ProductsForm:
         return is_along_rows(keys, self.between)
 
 
-def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
-    """The parts of a function with ``reductions`` reductions; ``None`` if these are others."""
-    if reductions not in (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX):
+def read_products(
+    func: tirx.PrimFunc, reductions: int, *, with_sums: bool = False
+) -> ProductsForm | None:
+    """The parts of a function with ``reductions`` reductions; ``None`` if these are others.
+
+    Before a softmax there may be sums that make the first product's operands, if ``with_sums``.
+    """
+    counts = (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX)
+    if reductions not in counts and not (with_sums and reductions > _SOFTMAX):
         return None
     sch, form = inlined(func, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
         return None
     store_by_sums(sch, form)
     blocks = blocks_named(sch, form.reductions)
+    sums = tuple(itertools.takewhile(lambda own: summand(own) is not None, blocks))[:-1]
+    if not with_sums or len(sums) == len(blocks) - 1:
+        sums = ()
+    blocks = blocks[len(sums) :]
+    if len(blocks) not in counts:
+        return None
     made = blocks[0].body.buffer
     operators, factors = extract_operators(blocks), _factors(blocks[-1], made)
     if not operators or factors is None:
@@ -102,7 +117,7 @@ def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
     epilogue = epilogue_of(sch, form, blocks[-1], second)
     if weights is None or epilogue is None:
         return None
-    ends = blocks[0], first, values, blocks[-1], second
+    ends = sums, blocks[0], first, values, blocks[-1], second
     return ProductsForm(*ends, tuple(between), weights, epilogue, list(sch.mod["main"].params))
 
 

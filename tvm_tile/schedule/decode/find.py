@@ -1,11 +1,13 @@
 """Find attention of few queries in a fused function, its keys and values read where they lie.
 
 Once everything spatial is inlined, with ``g`` element-wise and ``q`` whatever makes the queries, a
-rotation by their positions, say, it is::
+norm and a rotation by their positions, say, it is::
 
     S[b, h, i, k] += q(b, h, i, d) * K[b, h // 4, k, d]
     m[b, h, i] = max(m[b, h, i], g(S[b, h, i, k]));  l[b, h, i] += exp(g(S) - m[b, h, i])
     O[b, h, i, n] += exp(g(S) - m) / l * V[b, h // 4, k, n]
+
+Before that, rows of the keys and the values may be written in place (``appended.py``).
 
 No repeated keys are ever written, then: four heads ``h`` and all positions ``i`` are the rows of a
 group, which reads its keys once.
@@ -13,20 +15,21 @@ group, which reads its keys once.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import Expression, substituted, summand, variables_in
-from tvm_tile.graph.extract import Names, affine_index
+from tvm_tile.graph.extract import Names, affine_index, extract
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.attention.find import FEED_FORWARD, read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
+from tvm_tile.schedule.decode.appended import Appended, read_appended, split
+from tvm_tile.schedule.decode.made_rows import MadeRow, made_row
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.attention.decode import Cached, Decode, vector_of
@@ -66,12 +69,16 @@ class Cache:
         offset: elements from its start, of the axes of groups, of the keys and of the columns.
         shared: the axes of the output, cut as far as the same rows are read.
         rows: rows of neighbouring elements.
+        index: index of an element, of the axes of the output, the keys and the columns.
+        appended: rows that the kernel itself writes to it.
     """
 
     name: str
     offset: AffineIndex
     shared: tuple[SplitAxis, ...]
     rows: Cached
+    index: tuple[Expression, ...]
+    appended: Appended | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class DecodeMatch:
         key: the axis of keys.
         depth: the axis that the first product sums.
         column: the output's other axis.
-        query: an element of the queries.
+        query: a row of the queries.
         keys: place of the keys.
         values: place of the values.
         weights: the weight of a score, as an expression.
@@ -97,7 +104,7 @@ class DecodeMatch:
     key: Axis
     depth: Axis
     column: Axis
-    query: Expression
+    query: MadeRow
     keys: Cache
     values: Cache
     weights: Weights
@@ -108,8 +115,12 @@ class DecodeMatch:
 def find_decode(task: Task) -> DecodeMatch | None:
     """The attention that a function computes; ``None`` if it computes anything else, or keys lie
     otherwise than one row behind the other."""
-    sums = len(task.graph.reductions)
-    form = None if sums == FEED_FORWARD else read_products(task.func, sums)
+    first, func = split(task.func)
+    appended = read_appended(first)
+    graph = task.graph if first is None else extract(func)
+    if appended is None or graph is None or len(graph.reductions) == FEED_FORWARD:
+        return None
+    form = read_products(func, len(graph.reductions), with_sums=True)
     axes = None if form is None else _axes(form.first, form.second)
     if form is None or axes is None:
         return None
@@ -117,7 +128,10 @@ def find_decode(task: Task) -> DecodeMatch | None:
     pair = _factors_of_first(form.scores, form.first, key)
     if pair is None or not form.is_along(key):
         return None
-    query, keys = pair
+    element, keys = pair
+    query = made_row(element, form.sums, depth.name)
+    if query is None:
+        return None
     values = Expression.of(form.last, form.second, form.values)
     found = [_cache(source, others, key, own) for source, own in ((keys, depth), (values, column))]
     known = [cache for cache in found if cache is not None]
@@ -132,9 +146,54 @@ def find_decode(task: Task) -> DecodeMatch | None:
         known[0].rows,
         known[1].rows,
         task.graph.traffic,
+        len(query.sums),
     )
     ends = form.weights, form.epilogue, form.params
-    return DecodeMatch(decode, shared, key, depth, column, query, known[0], known[1], *ends)
+    match = DecodeMatch(decode, shared, key, depth, column, query, known[0], known[1], *ends)
+    return _appending(match, appended) if appended else match
+
+
+def _appending(match: DecodeMatch, appended: Mapping[str, Appended]) -> DecodeMatch | None:
+    """Attention that appends rows to its keys and its values first; ``None`` unless each group has
+    them for itself, all of them, and nothing else is made of them."""
+    caches = [
+        replace(cache, appended=appended.get(cache.name)) for cache in (match.keys, match.values)
+    ]
+    known = [cache.appended for cache in caches if cache.appended]
+    tensors = [own.tensors for own in (match.query, match.weights.element, match.epilogue)]
+    tensors += [own.tensors for own in known]
+    if (
+        appended.keys() != {cache.name for cache in caches}
+        or len(appended) != len(caches)
+        or len({own.count for own in known}) > 1
+        or not all(appended.keys().isdisjoint(own) for own in tensors)
+    ):
+        return None
+    for cache, axis in zip(caches, (match.depth, match.column), strict=True):
+        if not _is_whole(match, cache, axis):
+            return None
+    sums = max(match.decode.sums, *(len(own.row.sums) for own in known))
+    decode = replace(match.decode, sums=sums, appended=known[0].count)
+    return replace(match, keys=caches[0], values=caches[1], decode=decode)
+
+
+def _is_whole(match: DecodeMatch, cache: Cache, column: Axis) -> bool:
+    """Whether groups have rows of their own, and together all of a tensor that rows are written
+    to along its dimension of keys."""
+    extents = {own.outer: own.groups for own in cache.shared}
+    extents |= {match.key.name: match.key.extent, column.name: column.extent}
+    terms = sorted((c, extents[name]) for name, c in cache.offset.terms if extents[name] > 1)
+    size = 1
+    for stride, extent in terms:
+        if stride != size:
+            return False
+        size *= extent
+    appended = cache.appended
+    groups = match.decode.groups * match.key.extent * column.extent
+    if appended is None or cache.offset.offset or not size == groups == math.prod(appended.extents):
+        return False
+    along = [n for n, own in enumerate(cache.index) if match.key.name in own.names]
+    return along == [appended.along] and appended.extents[appended.along] == match.key.extent
 
 
 def _axes(first: Operator, second: Operator) -> tuple[Axis, Axis, Axis, tuple[Axis, ...]] | None:
@@ -169,7 +228,7 @@ def _factors_of_first(
     load = without_casts(keys.value)
     if not isinstance(load, ir.TensorLoad):
         return None
-    return query, dataclasses.replace(keys, value=load)
+    return query, replace(keys, value=load)
 
 
 def _shared(axis: Axis, axes: Sequence[Axis], cache: Expression) -> SplitAxis:
@@ -243,4 +302,5 @@ def _cache(source: Expression, others: Sequence[Axis], key: Axis, column: Axis) 
     size = math.prod(int(extent) for extent in buffer.ty.shape)
     distances = [*(c for _, c in terms), offset.offset, column.extent, size]
     vector = vector_of(dtype, iter(distances))
-    return Cache(str(buffer.name), offset, shared, Cached(column.extent, dtype, vector))
+    index = tuple(replace(source, value=own) for own in source.value.indices)
+    return Cache(str(buffer.name), offset, shared, Cached(column.extent, dtype, vector), index)

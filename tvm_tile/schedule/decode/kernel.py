@@ -4,14 +4,15 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
 
     seen = tiles of the worker, any of whose keys any row may see
     ask for the keys and the values of the first of these
-    queries to shared memory;                            all threads of the block meet
+    queries and new rows to shared memory;               all threads of the block meet
     for tile in seen:
-        wait for its keys
+        wait for its keys;  put new ones over them
         score[row] = query[row] @ key[lane]
         weight[row] = softmax so far;  sums[row] *= what its maximum grew by;  weights to others
-        wait for its values
+        wait for its values;  put new ones over them
         for key in own: sums[row, own columns] += weight[row, key] * value[key, own columns]
         ask for the next tile but ``stages``
+    new rows of the worker's tiles to global memory
     all threads meet;  sums where the stages were;       all threads meet
     add up the workers' sums, and the blocks' (``merge.py``);  store
 
@@ -19,8 +20,10 @@ A tile that no row may see anything of is not read, whatever the mask is, so of 
 filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
 weights, zero, makes of it: zeros of a softmax that says so, else no number.
 
-Why this is free of races. Queries are written before all threads of the block meet, and read
-behind that. A worker's stages and weights are its own. To ask for a tile is to overwrite what
+Why this is free of races. Queries and new rows are written before all threads of the block meet,
+and read behind that. Of a row that is appended to a cache global memory is read by the one worker
+that has its tile, into a stage, and written by it behind its walk (``append.py``); no other group
+has the row. A worker's stages and weights are its own. To ask for a tile is to overwrite what
 the worker's threads have read before the ``sync`` at the end of a step; what is asked for is read
 behind the wait of those who asked and the ``sync`` that follows. Weights are written behind the
 ``sync`` at the end of the step before, and read behind the one that follows the wait for values.
@@ -42,6 +45,7 @@ from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.schedule.decode.append import Appending
 from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.merge import Merging, power
@@ -90,7 +94,10 @@ class _Worker:
         self._rows = rows = tile.decode.rows
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
-        self._memory = Buffers(*threads.allocate(*rooms_of(tile)))
+        walk, then = rooms_of(tile)
+        queries, keys, values, weights, *own = threads.allocate(walk, then)
+        appended, sums = own[: -len(then)], own[-len(then) :]
+        self._memory = Buffers(queries, keys, values, weights, appended, *sums)
         self._places = GroupPlaces(found, self._group)
         self._most, self._total, self._next, self._scale, self._scores = (
             registers(rows) for _ in range(5)
@@ -109,6 +116,11 @@ class _Worker:
                 (found.keys, keys, self._memory.keys),
                 (found.values, values, self._memory.values),
             )
+        ]
+        pairs = zip((found.keys, found.values), self._copies, self._memory.appended, strict=False)
+        self._appending = [
+            Appending.begin(cache, copies, made, self._places, buffers)
+            for cache, copies, made in pairs
         ]
         # The stage that is next; of the chunk's tiles those that are seen, and those of these that
         # were not asked for yet.
@@ -158,14 +170,16 @@ class _Worker:
         chunks = -(-tile.turns // tile.chunk)
         if chunks == 1:
             self._look(tirx.const(0))
-            self._load_queries()
+            self._make_rows()
             self._walk(tirx.const(0))
         else:
-            self._load_queries()
+            self._make_rows()
             with ib.serial(chunks) as chunk:
                 first = ib.Bind(chunk * tile.chunk)
                 self._look(first)
                 self._walk(first)
+        for own in self._appending:
+            own.store(tile, self._number, self._rank)
         self._finish()
 
     def _tile_number(self, turn: Any) -> Any:
@@ -227,11 +241,13 @@ class _Worker:
                     copies.ask(self._stage_at(stage, elements), key)
             else:
                 ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 1))
+            self._patch(0, stage, key)
             self._threads.sync()
             self._score(self._stage_at(stage, tile.stage_elements[0]))
             self._weigh(key + self._lane)
             if not self._waits:
                 ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 2))
+            self._patch(1, stage, key)
             self._threads.sync()
             self._add(self._stage_at(stage, tile.stage_elements[1]))
             self._threads.sync()
@@ -241,19 +257,35 @@ class _Worker:
                 after = tirx.Select(stage + 1 < tile.stages, stage + 1, tirx.const(0))
                 ib.buffer_store(self._stage, after, [0])
 
+    def _patch(self, operand: int, stage: Any, key: Any) -> None:
+        """Put rows that are appended to keys, or to values, over those that were copied."""
+        for own in self._appending[operand : operand + 1]:
+            own.patch(self._stage_at(stage, self._tile.stage_elements[operand]), key)
+
     # -- arithmetic ---------------------------------------------------------------------------
 
-    def _load_queries(self) -> None:
-        """Make the group's queries, all threads of the block together, and meet."""
+    def _make_rows(self) -> None:
+        """Make the group's queries and the rows that it appends, each by a worker, and meet."""
         tile, depth = self._tile, self._found.depth
-        count = self._rows * depth.extent
-        with ib.serial(-(-count // tile.block_size)) as turn:
-            number = ib.Bind(turn * tile.block_size + self._thread)
-            with when([number < count] if count % tile.block_size else []):
-                row, at = ib.Bind(number // depth.extent), ib.Bind(number % depth.extent)
-                place = {**self._places.at(row), depth.name: at}
-                value = tirx.Cast("float32", self._found.query.at(place, (), self._buffers))
-                ib.buffer_store(self._memory.queries, value, [row * tile.query_pitch + at])
+        with ib.serial(-(-self._rows // tile.workers)) as turn:
+            row = ib.Bind(turn * tile.workers + self._number)
+            first = row * tile.query_pitch
+
+            def store(at: Any, value: Any) -> None:
+                own = tirx.Cast("float32", value)
+                ib.buffer_store(self._memory.queries, own, [first + at])
+
+            with when([row < self._rows] if self._rows % tile.workers else []):
+                self._found.query.write(
+                    self._threads,
+                    (tile.lanes, self._lane),
+                    self._places.at(row),
+                    (depth.name, depth.extent),
+                    self._buffers,
+                    store,
+                )
+        for number, own in enumerate(self._appending):
+            own.make(self._threads, tile, self._number, self._rank, self._rows + number)
         self._threads.meet()
 
     def _score(self, stage: Any) -> None:

@@ -6,7 +6,7 @@ A worker's threads exchange what they know; whatever one of them has stored all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ class Buffers:
         keys: stages of all workers.
         values: likewise.
         weights: float32, of each worker's keys those of all rows.
+        appended: rows that are appended to keys, and to values, if any are.
         sums: float32, of each worker's parts those of all rows and columns.
         marks: float32, of each worker's rows the maximum, and the sum of weights.
         own: float32, what the block has added up, then maxima and sums of weights.
@@ -40,6 +41,7 @@ class Buffers:
     keys: Any
     values: Any
     weights: Any
+    appended: Sequence[Any]
     sums: Any
     marks: Any
     own: Any = None

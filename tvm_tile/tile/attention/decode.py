@@ -86,6 +86,8 @@ class Decode:
         keys: rows of the depth.
         values: rows of the output's columns.
         traffic: bytes that cross global memory at least.
+        sums: sums along a query, or a new key, that it is made of, such as a norm's.
+        appended: rows that are written to a group's keys, and to its values, first.
     """
 
     groups: int
@@ -94,6 +96,8 @@ class Decode:
     keys: Cached
     values: Cached
     traffic: int
+    sums: int = 0
+    appended: int = 0
 
     @property
     def read_bytes(self) -> int:
@@ -102,8 +106,9 @@ class Decode:
 
     @property
     def written(self) -> int:
-        """Bytes of all results, which are as wide as values."""
-        return self.groups * self.rows * self.values.row_bytes
+        """Bytes of all results, which are as wide as values, and of the rows that are appended."""
+        rows = self.keys.row_bytes + self.values.row_bytes
+        return self.groups * (self.rows * self.values.row_bytes + self.appended * rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +196,10 @@ class DecodeTile(Tile):
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """Layout of a block's shared memory, during the walk through the keys and behind it.
 
-    Queries by rows, the stages of keys, those of values, and each worker's weights, for each of its
-    keys those of all rows. Then each worker's parts of sums, for each row its maximum and its sum
-    of weights, and, if blocks share a group, the block's sums, its maxima and sums of weights.
+    Queries by rows, the stages of keys, those of values, each worker's weights, for each of its
+    keys those of all rows, and the rows that are appended to keys and to values, if any. Then each
+    worker's parts of sums, for each row its maximum and its sum of weights, and, if blocks share a
+    group, the block's sums, its maxima and sums of weights.
     """
     decode, stages = tile.decode, tile.workers * tile.stages
     keys, values = (stages * own for own in tile.stage_elements)
@@ -202,6 +208,11 @@ def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
         Room(decode.keys.dtype, keys),
         Room(decode.values.dtype, values),
         Room("float32", tile.workers * tile.lanes * tile.row_pitch),
+        *(
+            Room(rows.dtype, decode.appended * rows.columns)
+            for rows in (decode.keys, decode.values)
+            if decode.appended
+        ),
     )
     own = decode.rows * (decode.values.columns + 2) if tile.splits > 1 else 0
     sums = (tile.sums, tile.workers * decode.rows * 2, own)
@@ -273,17 +284,21 @@ def _work(tile: DecodeTile, device: Device) -> Work:
     outputs = decode.rows * decode.values.columns / tile.lanes  # instructions, one each
     shuffles = (tile.lanes - 1).bit_length()
     queries = decode.rows * decode.keys.columns / tile.lanes
+    asked = workers * -(-tile.turns // tile.chunk) * tile.chunk
+    # Of the blocks of a group one makes the rows that are appended, at places that it loads first.
+    made = queries + decode.appended * (decode.keys.columns + decode.values.columns) / tile.lanes
     begun = Part(
         fills=decode.rows * decode.keys.row_bytes,
-        operations=queries + workers * -(-tile.turns // tile.chunk) * tile.chunk * _OF_A_FLAG,
-        moves=2 * queries,
-        wavefronts=queries,
-        loads=1,
+        operations=made * (1 + 2 * decode.sums) + asked * _OF_A_FLAG,
+        moves=made * (2 + decode.sums),
+        wavefronts=made,
+        loads=1 + decode.sums + min(1, decode.appended),
         barriers=1,
+        exchanges=shuffles * decode.sums,
     )
     own = workers * decode.rows * tile.runs * decode.values.vector  # of all threads' sums
     merged = Part(
-        stores=decode.rows * decode.values.row_bytes / tile.splits,
+        stores=decode.written / tile.grid,
         operations=outputs * (workers * (tile.parts + _OF_A_PART) + DIVISION),
         moves=own + outputs * (workers * (tile.parts + 2) + 1),
         wavefronts=own + outputs * workers * (tile.parts + 2),

@@ -214,8 +214,11 @@ def connect_calls(
         grown.append(_extended(graph, group, saved, gain, taken))
         taken.update(grown[-1][0])
     for number in reversed(rows):
-        if _spread(graph, number, grown, gain, alone):
-            rows.remove(number)
+        for place in _spread(graph, number, grown, gain, alone):
+            # What makes the rows is perhaps computed with them.
+            grown[place] = _extended(graph, *grown[place], gain, taken)
+            taken.update(grown[place][0])
+            rows = [other for other in rows if other != number]
     for number in rows:
         grown.append(_extended(graph, (number,), 0.0, gain, taken))
         taken.update(grown[-1][0])
@@ -224,22 +227,23 @@ def connect_calls(
 
 def _spread(
     graph: _Graph, rows: int, groups: list[tuple[Group, float]], gain: Gain, alone: Alone
-) -> bool:
-    """Whether all that takes some rows computes them, which saves time; then ``groups`` change."""
+) -> list[int]:
+    """The places of the groups that compute some rows from now on, which saves time if all that
+    takes them does; ``groups`` change."""
     takers = graph.takers(rows)
     takes = [n for n, (group, _) in enumerate(groups) if not takers.isdisjoint(group)]
     if not takers or not takers <= {n for place in takes for n in groups[place][0]}:
-        return False
+        return []
     larger = {place: tuple(sorted((rows, *groups[place][0]))) for place in takes}
     gains = {place: gain(group) for place, group in larger.items()}
     now = {place: saved for place, saved in gains.items() if saved is not None}
     more = sum(saved - groups[place][1] for place, saved in now.items())
     # Each gain has the kernel of the rows in it, which is saved once.
     if len(now) < len(takes) or more <= (len(takes) - 1) * alone(rows):
-        return False
+        return []
     for place, saved in now.items():
         groups[place] = larger[place], saved
-    return True
+    return takes
 
 
 def _extended(

@@ -1,0 +1,165 @@
+"""Rows that a decode kernel makes itself, perhaps of sums over a row: queries, keys with a norm.
+
+Of a fused function's blocks, ``s`` a sum along a row and ``f``, ``g`` element by element, ::
+
+    s[b, h] += g(x[b, h, k])
+    q[b, h, d] = f(x[b, h, d], s[b, h])
+
+a worker's threads add up ``s`` together, and keep it in registers while they make ``q``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.s_tir import SBlock
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.expression import (
+    Expression,
+    Place,
+    is_at,
+    loads_of,
+    substituted,
+    summand,
+    uses,
+)
+from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.schedule.decode.worker import Workers, registers
+from tvm_tile.schedule.tensor_cores.epilogue import are_same
+from tvm_tile.schedule.tensor_cores.store import when
+
+
+@dataclass(frozen=True, slots=True)
+class RowSum:
+    """A sum along a row.
+
+    Attributes:
+        summand: an element, of the row's axes and ``axis``; the sums before it are given.
+        axis: name of the axis that it is added up along.
+        extent: values of the axis.
+    """
+
+    summand: Expression
+    axis: str
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRow:
+    """Elements of a row.
+
+    Attributes:
+        element: an element, of the row's axes and one along it; all sums are given.
+        sums: sums along the row, each made of those before it.
+    """
+
+    element: Expression
+    sums: tuple[RowSum, ...] = ()
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the parameters that it is made of."""
+        own = (self.element, *(each.summand for each in self.sums))
+        return frozenset().union(*(each.tensors for each in own))
+
+    def write(
+        self,
+        threads: Workers,
+        lanes: tuple[int, Any],
+        place: Place,
+        along: tuple[str, int],
+        buffers: Mapping[str, Any],
+        store: Callable[[Any, Any], None],
+    ) -> None:
+        """Write the code of a worker's thread that makes a row together with the others.
+
+        Args:
+            threads: the threads.
+            lanes: threads of a worker, and the number of this one.
+            place: values of the row's axes.
+            along: name of the axis along the row, and its extent.
+            buffers: name of a parameter -> the buffer that stands for it.
+            store: function that stores an element, given its place along the row, and it.
+        """
+        known: list[Any] = []
+        for own in self.sums:
+            total = registers(1)
+            ib.buffer_store(total, tirx.const(0.0, "float32"), [0])
+
+            def add(at: Any, own: RowSum = own, total: Any = total) -> None:
+                value = own.summand.at({**place, own.axis: at}, known, buffers)
+                ib.buffer_store(total, total[0] + tirx.Cast("float32", value), [0])
+
+            _each(lanes, own.extent, add)
+            threads.reduce(total, "sum", lanes[1])
+            known.append(total[0])
+        name, extent = along
+        _each(
+            lanes,
+            extent,
+            lambda at: store(at, self.element.at({**place, name: at}, known, buffers)),
+        )
+
+
+def _each(lanes: tuple[int, Any], extent: int, write: Callable[[Any], None]) -> None:
+    """Deal the places along a row to a worker's threads."""
+    count, lane = lanes
+    with ib.unroll(-(-extent // count)) as turn:
+        at = ib.Bind(turn * count + lane)
+        with when([at < extent] if extent % count else []):
+            write(at)
+
+
+def made_row(element: Expression, blocks: Sequence[SBlock], along: str) -> MadeRow | None:
+    """A row's elements with the sums that they are made of; ``None`` where these are no row's.
+
+    Args:
+        element: an element.
+        blocks: sums, in the order of the program.
+        along: name of the axis along the row.
+    """
+    values, axes = [element.value], dict(element.axes)
+    moving = [var for var, index in axes.items() if index.coefficient(along)]
+    found: list[tuple[SBlock, Any, int]] = []
+    for block in reversed(blocks):
+        loads = [load for value in values for load in loads_of(value, block.body.buffer)]
+        if not loads:
+            continue
+        known = _in_row(block, loads, moving)
+        if known is None:
+            return None
+        value, var, extent = known
+        axes[var] = AffineIndex(((f"{along}.{len(found)}", 1),))
+        moving.append(var)
+        values.append(value)
+        found.insert(0, (block, var, extent))
+    given = tuple(block.body.buffer for block, _, _ in found)
+    sums = [
+        RowSum(Expression(value, axes, given), axes[var].terms[0][0], extent)
+        for value, (_, var, extent) in zip(reversed(values[1:]), found, strict=True)
+    ]
+    return MadeRow(replace(element, given=given), tuple(sums))
+
+
+def _in_row(
+    block: SBlock, loads: Sequence[Any], moving: Sequence[Any]
+) -> tuple[Any, Any, int] | None:
+    """What a sum adds up, in the variables of those who load it, the variable of what it adds
+    up along, and its extent; ``None`` if it is not one number a row."""
+    added, ranges = summand(block), sym.Analyzer()
+    places = [[ranges.simplify(index) for index in load.indices] for load in loads]
+    summed = [v for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    spatial = [v.var for v in block.iter_vars if v.iter_type != tirx.IterVar.CommReduce]
+    long = [v for v in summed if int(v.dom.extent) > 1]
+    is_one = all(are_same(places[0], other) for other in places)
+    is_one = is_one and not any(uses(index, moving) for index in places[0])
+    if added is None or len(long) != 1 or not is_one or not is_at(block.body.indices, spatial):
+        return None
+    own = {v.var: tirx.const(0, str(v.var.ty.dtype)) for v in summed}
+    own |= dict(zip(spatial, places[0], strict=True))
+    del own[long[0].var]
+    return substituted(added, own), long[0].var, int(long[0].dom.extent)
