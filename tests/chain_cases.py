@@ -220,6 +220,62 @@ def added(sizes: tuple[int, int]) -> Body:
     return lambda scores, dtype: op.add(scores, relax.const(mask.astype(dtype)))
 
 
+def up_to(step: int, start: int = 0, *, window: int | None = None, is_added: bool = False) -> Body:
+    """Keys up to each row's position, drawn for each, and perhaps a window's before it.
+
+    Args:
+        step: positions are so many times integers that are drawn.
+        start: position of what is drawn as zero.
+        window: keys that a row sees; ``None``: all up to its own.
+        is_added: whether minus infinity is added to what is hidden.
+    """
+
+    def after(scores: Any, dtype: str, drawn: Any, *kept_keys: Any) -> Any:
+        known = relax.BlockBuilder.current().emit
+        scores = known(scores)
+        keys = relax.const(np.arange(int(scores.ty.shape[-1]), dtype="int64"))
+        steps, first = (relax.const(n, "int64") for n in (step, start))
+        position = known(op.expand_dims(op.add(op.multiply(drawn, steps), first), -1))
+        seen = op.less_equal(keys, position)
+        if window is not None:
+            begin = op.subtract(position, relax.const(window, "int64"))
+            seen = op.logical_and(op.greater(keys, begin), seen)
+        for keep in kept_keys:
+            seen = op.logical_and(keep, seen)
+        if is_added:
+            nothing, lowest = (constant(value, dtype) for value in (0.0, -np.inf))
+            return op.add(scores, op.where(seen, nothing, lowest))
+        return masked(scores, dtype, seen)
+
+    return after
+
+
+def _positions() -> list[Case]:
+    """Causal masks as positions of rows: in no order, of a whole batch or of each, with none that
+    sees a key among them, with windows and padding."""
+    square, longer = (200, 200, 64, 64), (130, 330, 64, 64)
+    rows, padding = Input((200,), "int64"), Input((2, 1, 1, 200), "bool")
+    later = Input((130,), "int64")
+    return [
+        _case("positions", attention(0.125, up_to(61)), (2, 3), square, rows),
+        _case("positions_later", attention(0.125, up_to(3, 150)), (2, 3), longer, later),
+        _case("positions_far", attention(0.125, up_to(1000, 40)), (2, 3), longer, later),
+        _case("positions_no_key", attention(0.125, up_to(90, -80)), (2, 3), square, rows),
+        _case("positions_padded", attention(0.125, up_to(61)), (2, 3), square, rows, padding),
+        _case("positions_added", attention(0.125, up_to(50, is_added=True)), (2, 3), square, rows),
+        _case("positions_window", attention(0.125, up_to(61, window=40)), (2, 3), square, rows),
+        _case("positions_turns", attention(0.125, up_to(61)), (3, 17), square, rows),
+        _case(
+            "positions_of_batches",
+            attention(0.125, up_to(90, 60, window=70)),
+            (2, 3),
+            longer,
+            Input((2, 1, 130), "int64"),
+            dtype="bfloat16",
+        ),
+    ]
+
+
 def padded(sizes: tuple[int, int]) -> Body:
     """Some keys of each batch hidden, too."""
     keep = relax.const(band(sizes, 0, None))
@@ -339,4 +395,4 @@ def _feed_forwards() -> list[Case]:
     ]
 
 
-CHAIN_CASES = (*_slices(), *_sizes(), *_others(), *_causal(), *_feed_forwards())
+CHAIN_CASES = (*_slices(), *_sizes(), *_others(), *_causal(), *_positions(), *_feed_forwards())

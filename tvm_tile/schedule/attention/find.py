@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
+from tvm_tile.schedule.attention.reach import Reach, find_reach
 from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.normalize import inlined, store_by_sums
@@ -140,6 +141,7 @@ class AttentionMatch:
         params: parameters of the function, as its callers pass them.
         keys: number of keys that a call has, int32; ``None``: all.
         limits: how far other axes go in a call.
+        reach: the keys that numbers in memory let each row see; ``None``: all in the band.
     """
 
     chain: Chain
@@ -148,11 +150,24 @@ class AttentionMatch:
     params: Sequence[Any]
     keys: Any = None
     limits: Limits = field(default_factory=dict)
+    reach: Reach | None = None
 
     def in_registers(self) -> AttentionMatch:
         """The match with what a call has of axes put into registers of the kernel being written."""
         keys = None if self.keys is None else in_register(self.keys)
         return dataclasses.replace(self, keys=keys, limits=bound_limits(self.limits))
+
+    def sees(self, place: Place, buffers: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The first and the last key that numbers in memory let the row at a place see."""
+        assert self.reach is not None
+        ends = zip(
+            (self.reach.first, self.reach.last), (0, self.chain.keys.extent - 1), strict=True
+        )
+        first, last = (
+            tirx.const(end, "int32") if own is None else own.at(place, [], buffers)
+            for own, end in ends
+        )
+        return first, last
 
     def needs(self, place: Place) -> list[Any]:
         """Condition under which a call needs rows: those from a place on, of that batch."""
@@ -177,9 +192,10 @@ def find_chain(task: Task) -> AttentionMatch | None:
     found = None if form is None else _chain(form)
     if form is None or found is None:
         return None
-    chain, weights = found
+    chain, weights, reach = found
     limits = limits_at_call(task, form.epilogue, chain.second)
-    match = AttentionMatch(chain, weights, form.epilogue, form.params, limits=limits)
+    ends = weights, form.epilogue, form.params
+    match = AttentionMatch(chain, *ends, limits=limits, reach=reach)
     if plain.limit is None:
         return match
     # All that sums over keys, which is all but the first product.
@@ -201,8 +217,8 @@ def _ends_with_keys(chain: Chain) -> bool:
     return len(own) == 1 and own[0].terms == ((name, 1),) and not own[0].offset
 
 
-def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
-    """The products, and what becomes of a score within the mask's band."""
+def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
+    """The products, what becomes of a score that the mask lets be seen, and how far it does."""
     chain, weights = connect(form.first, form.second), form.weights
     if chain is None or not is_sum_of_products(form.scores) or not form.is_along(chain.keys):
         return None
@@ -214,9 +230,14 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
         chain = dataclasses.replace(chain, band=band)
         element = dataclasses.replace(weights.element, value=value)
         weights = dataclasses.replace(weights, element=element)
+    reach = None
+    seen = None if weights.lowest is None else find_reach(chain, weights)
+    if seen is not None:
+        reach, band, weights = seen
+        chain = dataclasses.replace(chain, expected=chain.band.within(band))
     beside = _bytes(weights.element.tensors, form.params)
     work = made_operations(weights.element) if weights.lowest is None else None
-    return dataclasses.replace(chain, beside=beside, operations=work), weights
+    return dataclasses.replace(chain, beside=beside, operations=work), weights, reach
 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:

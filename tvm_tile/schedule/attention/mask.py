@@ -16,7 +16,7 @@ from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.tile.attention.band import Band, find_runs
 from tvm_tile.tile.attention.chain import Chain
 
-_COMPARISONS: dict[type, Callable[[int, int], bool]] = {
+COMPARISONS: dict[type, Callable[[int, int], bool]] = {
     tirx.LT: operator.lt,
     tirx.LE: operator.le,
     tirx.GT: operator.gt,
@@ -50,7 +50,7 @@ def find_mask(chain: Chain, weights: Weights) -> tuple[Band, Any] | None:
     outcomes = _Outcomes(weights, rows.name, keys.name)
     starts = outcomes.starts(1 - rows.extent, keys.extent - 1)
     values = [outcomes.at(start) for start in starts]
-    fills = [_fill(value) for value in values]
+    fills = [fill_of(value) for value in values]
     runs = find_runs([fill is None for fill in fills])
     if len(runs) != 1 or all(fill is None for fill in fills):
         return None
@@ -77,7 +77,7 @@ class _Outcomes:
         self._names = Names(weights.element.variables)
         self._row, self._key = row, key
         self._found: list[tuple[Any, int, int]] = []  # comparison; a, b of a * diagonal + b
-        entries = [(kind, self._read) for kind in _COMPARISONS]
+        entries = [(kind, self._read) for kind in COMPARISONS]
         tvm_ffi.structural_walk(self._value, entries, order="pre")
 
     def starts(self, lowest: int, highest: int) -> list[int]:
@@ -88,16 +88,13 @@ class _Outcomes:
     def at(self, diagonal: int) -> Any:
         """Value that is left on a diagonal."""
 
-        def decided(node: Any) -> Any:
+        def outcome(node: Any) -> bool | None:
             for known, slope, offset in self._found:
                 if node.same_as(known):
-                    outcome = _COMPARISONS[type(node)](slope * diagonal + offset, 0)
-                    return tirx.const(outcome, "bool")
-            return node
+                    return COMPARISONS[type(node)](slope * diagonal + offset, 0)
+            return None
 
-        entries = [(kind, decided) for kind in _COMPARISONS]
-        decided_value = tvm_ffi.structural_map(self._value, entries, order="post")
-        return sym.Analyzer().simplify(decided_value)
+        return decided(self._value, outcome)
 
     def _read(self, node: Any) -> None:
         """Note a comparison of integers if it depends on key minus row alone."""
@@ -109,12 +106,28 @@ class _Outcomes:
             self._found.append((node, slope, difference.offset))
 
 
-def _fill(value: Any) -> float | None:
+def decided(value: Any, outcome: Callable[[Any], bool | None]) -> Any:
+    """What is left of a value once some of its comparisons are decided.
+
+    Args:
+        value: an expression.
+        outcome: function that says whether a comparison holds; ``None``: that is not known.
+    """
+
+    def known(node: Any) -> Any:
+        own = outcome(node)
+        return node if own is None else tirx.const(own, "bool")
+
+    entries = [(kind, known) for kind in COMPARISONS]
+    return sym.Analyzer().simplify(tvm_ffi.structural_map(value, entries, order="post"))
+
+
+def fill_of(value: Any) -> float | None:
     """The number that hides an element, or is added to hide it; ``None`` of any other value."""
     value = without_casts(value)
     number = number_in(value)
     if number is not None:
         return number if number <= _HIGHEST_FILL else None
     if isinstance(value, tirx.Add):
-        return next((f for f in map(_fill, (value.a, value.b)) if f is not None), None)
+        return next((f for f in map(fill_of, (value.a, value.b)) if f is not None), None)
     return None

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import Expression
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.tensor_cores.place import Place
 
@@ -88,6 +90,24 @@ def begin_weighing(
     return RunningSoftmax(found, held, buffers, slope, found.weights.lowest)
 
 
+@dataclass(frozen=True, slots=True)
+class _SeenEnds:
+    """Keys at an end of what each of a thread's rows sees: the first ones, or the last ones.
+
+    Attributes:
+        of_row: number of a row that is this key, int32.
+        keys: registers, one a row.
+    """
+
+    of_row: Expression
+    keys: Any
+
+    def combined(self, combine: Callable[[Any, Any], Any]) -> Any:
+        """What a function of two of them makes of all."""
+        count = int(self.keys.ty.shape[0])
+        return functools.reduce(combine, [self.keys[row] for row in range(count)])
+
+
 class Weighing:
     """The scores of one thread, while its code is written; each makes its weight by itself.
 
@@ -104,9 +124,23 @@ class Weighing:
         self._chain, self._weights = found.chain, found.weights
         self._count = found.key_count
         self._held, self._buffers = held, buffers
+        ends = (None, None) if found.reach is None else (found.reach.first, found.reach.last)
+        # Of each row, where its position says so: the first key that it sees, and the last one.
+        self._firsts, self._lasts = (
+            _SeenEnds(own, ib.alloc_buffer((held.rows,), "int32", scope="local")) if own else None
+            for own in ends
+        )
 
-    def start(self) -> None:
-        """Begin with no keys."""
+    def start(self, origin: Place) -> None:
+        """Begin with no keys.
+
+        Args:
+            origin: values of the axes that the block has.
+        """
+        for ends in filter(None, (self._firsts, self._lasts)):
+            for row in range(self._held.rows):
+                place = self._place(origin, row, tirx.const(0))
+                ib.buffer_store(ends.keys, ends.of_row.at(place, [], self._buffers), [row])
 
     def weigh(self, origin: Place, first: Any) -> None:
         """Turn the scores of a tile of keys, the first of which is ``first``, into weights."""
@@ -128,17 +162,21 @@ class Weighing:
             ib.buffer_store(scores, value, [i])
 
     def _hide(self, origin: Place, first: Any) -> None:
-        """Give no weight to keys behind the last one, and outside of the band.
+        """Give no weight to keys behind the last one, outside of the band, and out of reach.
 
         Most tiles have no such key for any of the rows that take this choice together.
         """
         held, band = self._held, self._chain.band
         extent, keys = self._count, held.keys
-        is_even = isinstance(extent, int) and extent % keys == 0
+        is_even = isinstance(extent, int) and (extent % keys == 0 or self._lasts is not None)
         (axis,) = self._chain.first.left.free
         diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
         reached = [] if is_even else [first > extent - keys]
         reached += band.crosses(diagonal, held.span, keys)
+        if self._firsts is not None:
+            reached.append(first < self._firsts.combined(ib.max))
+        if self._lasts is not None:
+            reached.append(first + (keys - 1) > self._lasts.combined(ib.min))
         if not reached:
             return
         outside = tirx.const(self._outside, "float32")
@@ -147,6 +185,8 @@ class Weighing:
                 own = diagonal + key - (held.row(row) - held.first)
                 kept = [] if is_even else [first + key < extent]
                 kept += band.holds(own)
+                kept += [] if self._firsts is None else [first + key >= self._firsts.keys[row]]
+                kept += [] if self._lasts is None else [first + key <= self._lasts.keys[row]]
                 value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
                 ib.buffer_store(held.scores, value, [i])
 
@@ -190,8 +230,9 @@ class RunningSoftmax(Weighing):
         )
         self._slope, self._lowest = slope, lowest
 
-    def start(self) -> None:
+    def start(self, origin: Place) -> None:
         """Begin with no keys: the lowest maximum, and sums of zero."""
+        super().start(origin)
         # The first tile may have no key for a row: its maximum, times the slope, is a number yet.
         lowest = self._lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
         for row in range(self._held.rows):

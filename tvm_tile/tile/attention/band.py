@@ -33,6 +33,14 @@ class Band:
         last_begins = self.lower is None or rows - 1 + self.lower < columns
         return first_ends and last_begins
 
+    def within(self, other: Band) -> Band:
+        """The band of what is in both."""
+        lowers, uppers = (self.lower, other.lower), (self.upper, other.upper)
+        return Band(
+            max((d for d in lowers if d is not None), default=None),
+            min((d for d in uppers if d is not None), default=None),
+        )
+
     def holds(self, diagonal: Any) -> list[Any]:
         """Conditions on ``j - i`` that hold for elements in the band."""
         bounds = []

@@ -33,6 +33,8 @@ class Chain:
         first: rows times keys.
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
+        expected: the band that is walked through if rows' positions, numbers in memory that say
+            which keys they see, are 0, 1, 2, and so on; ``None``: nothing but ``band`` says that.
         beside: bytes of what else weights are made of, such as a mask or a bias.
         operations: operations that make a weight of a score where there is no softmax; else
             ``None``.
@@ -41,6 +43,7 @@ class Chain:
     first: Product
     second: Product
     band: Band = EVERYWHERE
+    expected: Band | None = None
     beside: int = 0
     operations: int | None = None
 
@@ -69,9 +72,22 @@ class Chain:
             size: rows and keys of a tile.
             most: blocks; ``None``: one for each tile of rows of each batch.
         """
-        lengths = self.band.kept_tiles((self.first.left.extent, self.keys.extent), size)
+        shape = self.first.left.extent, self.keys.extent
+        lengths = (self.expected or self.band).kept_tiles(shape, size)
         items = len(lengths) * self.first.batches
         return Rounds(lengths, self.first.batches, min(items, most or items))
+
+    def seekers(self, rows: int, threads: int, rounds: Rounds) -> int:
+        """Threads that look together for the keys that an item's rows see; 0: the band tells.
+
+        Args:
+            rows: rows of an item; a seeker has four, or more.
+            threads: threads of a block.
+            rounds: order in which blocks take items; each of a block's has its own seekers.
+        """
+        if self.expected is None:
+            return 0
+        return max(1, min(rows // 4, threads // rounds.most_turns))
 
     @property
     def has_softmax(self) -> bool:
