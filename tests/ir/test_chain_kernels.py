@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chain_cases import CHAIN_CASES, attention, band, constant, kept, masked, up_to
+from chain_bodies import attention, band, constant, kept, masked, up_to
+from chain_cases import CHAIN_CASES
 from emulated import arguments, built, guarded, is_intact
 from joined import joined_function, tile_of
 from kernels import Case, Input, prim_functions, relative_difference, rules_of
@@ -61,6 +62,10 @@ EMULATED: dict[str, int | str] = {
     "positions_window": -1,
     "positions_turns": IN_TURNS,
     "positions_of_batches": 0,
+    "groups": 0,
+    "groups_one_head": 1,
+    "groups_both_scaled": 0,
+    "groups_prompt": -1,
     "keys_of_all_heads": 0,
     "keys_and_values_turned": 1,
     "feed_forward": 0,
@@ -160,8 +165,10 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
     maps = tensor_maps(choice.func.script(), arrays)
     grid, block = choice.grid, choice.block
     emulate(kernel, grid, block, arrays, tmp_path, late=True, backward=False, maps=maps)
+    # The reference rounds scaled queries, and scores, the kernel neither.
+    limit = {"float16": 4e-3, "bfloat16": 8e-3}[BY_NAME[name].inputs[0].dtype]
     for n in of.outputs:
-        assert relative_difference(arrays[n].reshape(of.wanted[n].shape), of.wanted[n]) < 4e-3
+        assert relative_difference(arrays[n].reshape(of.wanted[n].shape), of.wanted[n]) < limit
         assert is_intact(memory[n][0])
 
 

@@ -10,6 +10,8 @@ or, without a softmax, a feed-forward, whose hidden values are called keys here,
 
     S[i, k] += Q[i, d] * K[k, d]
     O[i, n] += g(S[i, k]) * V[k, n]
+
+Heads that share keys are read as two axes, of their groups and of a group's.
 """
 
 from __future__ import annotations
@@ -21,21 +23,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir, sym, tirx
-from tvm.s_tir import SBlock
+from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.expression import loads_of, substituted, summand, with_simple_indices
+from tvm_tile.compat import start_schedule
+from tvm_tile.graph.expression import (
+    Expression,
+    loads_of,
+    number_in,
+    substituted,
+    summand,
+    with_simple_indices,
+)
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import find_mask
 from tvm_tile.schedule.attention.reach import Reach, find_reach
-from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
+from tvm_tile.schedule.attention.weights import HALVES, Weights, read_weights, without_casts
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.s_tir.normalize import inlined, store_by_sums
-from tvm_tile.schedule.s_tir.steps import blocks_named
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, store_by_sums
+from tvm_tile.schedule.s_tir.steps import blocks_named, replace_value, with_simple_places
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
+from tvm_tile.schedule.tensor_cores.groups import division_in, split_axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.work import made_operations
@@ -43,6 +54,7 @@ from tvm_tile.tile.attention.chain import Chain, connect, is_along_rows, is_narr
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
 FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX = 2, 4, 5
+_LARGEST_FACTOR = 2.0**15  # of operands, such that scores of half precision stay finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +88,25 @@ class ProductsForm:
         return is_along_rows(keys, self.between)
 
 
-def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
-    """The parts of a function with ``reductions`` reductions; ``None`` if these are others."""
+def read_products(
+    func: tirx.PrimFunc, reductions: int, *, of_loads: bool = False
+) -> ProductsForm | None:
+    """The parts of a function with ``reductions`` reductions; ``None`` if these are others.
+
+    So that operands are loads ``of_loads``, heads that share keys are an axis of their own, and
+    what queries and keys are scaled by scales scores.
+    """
     if reductions not in (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX):
         return None
     sch, form = inlined(func, keep_producers=False)
     if form is None or form.producers or len(form.outputs) > 1:
         return None
     store_by_sums(sch, form)
+    sch = _with_split_heads(sch, form) if of_loads else sch
     blocks = blocks_named(sch, form.reductions)
-    made = blocks[0].body.buffer
+    made, factor = blocks[0].body.buffer, 1.0
+    if of_loads:
+        blocks[0], factor = _without_factors(blocks[0])
     operators, factors = extract_operators(blocks), _factors(blocks[-1], made)
     if not operators or factors is None:
         return None
@@ -99,12 +120,61 @@ def read_products(func: tirx.PrimFunc, reductions: int) -> ProductsForm | None:
     if any(operator is None for operator in named):
         return None
     *between, second = (operator for operator in named if operator is not None)
-    weights = read_weights(blocks[1:-1], weight, made, first)
+    axes = Expression.of(blocks[-1], second, weight).axes
+    weights = read_weights(blocks[1:-1], weight, made, axes)
     epilogue = epilogue_of(sch, form, blocks[-1], second)
     if weights is None or epilogue is None:
         return None
+    weights = weights.scaled(factor)
     ends = blocks[0], first, values, blocks[-1], second
     return ProductsForm(*ends, tuple(between), weights, epilogue, list(sch.mod["main"].params))
+
+
+def _with_split_heads(sch: Schedule, form: NormalForm) -> Schedule:
+    """The function with an axis for the groups of heads that share keys, and one for a group's.
+
+    before: ``S[h, i, k] += Q[h, i, d] * K[h // 4, k, d]``
+    after:  ``S[4 * g + h, i, k] += Q[4 * g + h, i, d] * K[g, k, d]``, with ``h`` below 4
+    """
+    blocks = blocks_named(sch, form.reductions)
+    found, scores = division_in(blocks[0]), blocks[0].body
+    if found is None or not isinstance(scores, tirx.BufferStore):
+        return sch
+    head, size = blocks[0].iter_vars[found[0]].var, found[1]
+    dimension = next((d for d, own in enumerate(scores.indices) if own.same_as(head)), None)
+    if dimension is None:
+        return sch
+    for name, block in zip(form.reductions, blocks, strict=True):
+        read = next(iter(loads_of(block.body, scores.buffer)))
+        places = [v.var.same_as(read.indices[dimension]) for v in block.iter_vars]
+        if not any(places):
+            return sch
+        split_axis(sch, sch.get_sblock(name), places.index(True), size)
+    return start_schedule(with_simple_places(sch.mod["main"]))
+
+
+def _without_factors(block: SBlock) -> tuple[SBlock, float]:
+    """A product of half precision without the numbers that scale its operands, and their product.
+
+    before: ``S[i, k] += float32(Q[i, d] * 0.125) * float32(K[k, d])``
+    after:  ``S[i, k] += float32(Q[i, d]) * float32(K[k, d])``, times 0.125
+
+    Nothing is rounded any more when it is scaled.
+    """
+    product, factor, sides = summand(block), 1.0, []
+    if not isinstance(product, tirx.Mul) or str(product.ty.dtype) != "float32":
+        return block, 1.0
+    for side in (product.a, product.b):
+        load = without_casts(side)
+        while isinstance(load, tirx.Mul) and (number := number_in(load.b)) is not None:
+            load, factor = without_casts(load.a), factor * number
+        if not isinstance(load, ir.TensorLoad) or str(load.ty.dtype) not in HALVES:
+            return block, 1.0
+        sides.append(tirx.Cast("float32", load))
+    if factor == 1 or abs(factor) > _LARGEST_FACTOR:
+        return block, 1.0
+    own = tirx.BufferLoad(block.body.buffer, list(block.body.indices))
+    return replace_value(block, own + sides[0] * sides[1]), factor
 
 
 def _short_sums(block: SBlock) -> sym.Analyzer:
@@ -188,7 +258,7 @@ def find_chain(task: Task) -> AttentionMatch | None:
     plain = without_limit(task.func)
     if plain is None:
         return None
-    form = read_products(plain.func, len(sums))
+    form = read_products(plain.func, len(sums), of_loads=True)
     found = None if form is None else _chain(form)
     if form is None or found is None:
         return None

@@ -13,11 +13,13 @@ called keys here are its hidden channels, scores and weights their values before
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 
-from tvm_tile.graph.tile_graph import Access, Axis, Operator
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
 from tvm_tile.tile.attention.rounds import Rounds
 from tvm_tile.tile.units.product import Operand, Product, find_product
@@ -142,14 +144,16 @@ def _along(product: Product, rows: Axis) -> Product:
     """A product whose left operand's other axes are its batch's: each makes rows of its own."""
     others = tuple(axis for axis in product.left.free if axis != rows)
     left = replace(product.left, free=tuple(axis for axis in product.left.free if axis == rows))
-    return replace(product, left=left, batch=(*others, *product.batch))
+    # Neighbours, such as heads of a group, read the same keys.
+    return replace(product, left=left, batch=(*product.batch, *others))
 
 
 def with_axes_of(first: Operator, second: Operator) -> Operator | None:
     """``second``, its axes named as in ``first`` where both walk through the same elements.
 
     Returns:
-        ``None`` unless each dimension of the output of ``first`` is read along one axis.
+        ``None`` unless each dimension of the output of ``first`` is read along one axis, or along
+        all digits of a number that both write alike.
     """
     handed = [read for read in second.reads if read.tensor == first.write.tensor]
     names = _same_axes(first, second, handed[0]) if len(handed) == 1 else None
@@ -158,20 +162,28 @@ def with_axes_of(first: Operator, second: Operator) -> Operator | None:
 
 def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, str] | None:
     """Name of an axis of ``second`` -> of the axis of ``first`` that wrote what it reads."""
-    extents = first.extents | second.extents
-    names = {}
+    names: dict[str, str] = {}
     for wrote, reads in zip(first.write.indices, handed.indices, strict=True):
-        long = [[t for t in index.terms if extents[t[0]] > 1] for index in (wrote, reads)]
-        if wrote.offset or reads.offset or any(len(terms) > 1 for terms in long):
+        own, others = _digits(wrote, first.extents), _digits(reads, second.extents)
+        if own is None or others is None or [t[:2] for t in own] != [t[:2] for t in others]:
             return None
-        if len(long[0]) != len(long[1]) or any(c != 1 for terms in long for _, c in terms):
-            return None
-        if long[0]:
-            names[long[1][0][0]] = long[0][0][0]
+        names |= {theirs[-1]: mine[-1] for mine, theirs in zip(own, others, strict=True)}
     used = {axis.name for axis in first.axes}
     free = [axis.name for axis in second.axes if axis.name not in names]
     # Names of its own may be names of the first one's, too.
     return names | {name: name if name not in used else f"{name}.second" for name in free}
+
+
+def _digits(index: AffineIndex, extents: Mapping[str, int]) -> list[tuple[int, int, str]] | None:
+    """Coefficients, extents and names of the axes that are an index's digits, the fastest first.
+
+    Returns:
+        ``None`` where the index is no number of these digits.
+    """
+    found = sorted((c, extents[name], name) for name, c in index.terms if extents[name] > 1)
+    places = itertools.accumulate((extent for _, extent, _ in found), mul, initial=1)
+    is_number = all(c == place for (c, _, _), place in zip(found, places, strict=False))
+    return found if is_number and not index.offset else None
 
 
 def _renamed(operator: Operator, names: dict[str, str]) -> Operator:
