@@ -38,15 +38,14 @@ from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
-from tvm_tile.schedule.attention.mask import find_mask
-from tvm_tile.schedule.attention.reach import Reach, find_reach
+from tvm_tile.schedule.attention.mask import Reach, find_mask
 from tvm_tile.schedule.attention.weights import HALVES, Weights, read_weights, without_casts
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, store_by_sums
 from tvm_tile.schedule.s_tir.steps import blocks_named, replace_value, with_simple_places
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
-from tvm_tile.schedule.tensor_cores.groups import division_in, split_axis
+from tvm_tile.schedule.tensor_cores.groups import axis_of, division_in, split_axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.work import made_operations
@@ -137,19 +136,20 @@ def _with_split_heads(sch: Schedule, form: NormalForm) -> Schedule:
     after:  ``S[4 * g + h, i, k] += Q[4 * g + h, i, d] * K[g, k, d]``, with ``h`` below 4
     """
     blocks = blocks_named(sch, form.reductions)
-    found, scores = division_in(blocks[0]), blocks[0].body
-    if found is None or not isinstance(scores, tirx.BufferStore):
+    scores = [loads_of(block.body, blocks[0].body.buffer)[0].indices for block in blocks]
+    axes = [[axis_of(block, own) for own in at] for block, at in zip(blocks, scores, strict=True)]
+    cuts = {
+        (own.index(found[0]), found[1])
+        for block, own in zip(blocks, axes, strict=True)
+        if (found := division_in(block)) is not None and found[0] in own
+    }
+    if len(cuts) != 1:
         return sch
-    head, size = blocks[0].iter_vars[found[0]].var, found[1]
-    dimension = next((d for d, own in enumerate(scores.indices) if own.same_as(head)), None)
-    if dimension is None:
-        return sch
-    for name, block in zip(form.reductions, blocks, strict=True):
-        read = next(iter(loads_of(block.body, scores.buffer)))
-        places = [v.var.same_as(read.indices[dimension]) for v in block.iter_vars]
-        if not any(places):
-            return sch
-        split_axis(sch, sch.get_sblock(name), places.index(True), size)
+    ((dimension, size),) = cuts
+    for name, own in zip(form.reductions, axes, strict=True):
+        place = own[dimension]
+        if place is not None:
+            split_axis(sch, sch.get_sblock(name), place, size)
     return start_schedule(with_simple_places(sch.mod["main"]))
 
 
@@ -294,17 +294,11 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
         return None
     if weights.lowest is None and chain.first.left.free[0].name in weights.element.names_read:
         return None  # threads would load a tensor a number at a time, amid the walk
-    mask = None if weights.lowest is None else find_mask(chain, weights)
-    if mask is not None:
-        band, value = mask
-        chain = dataclasses.replace(chain, band=band)
-        element = dataclasses.replace(weights.element, value=value)
-        weights = dataclasses.replace(weights, element=element)
     reach = None
-    seen = None if weights.lowest is None else find_reach(chain, weights)
-    if seen is not None:
-        reach, band, weights = seen
-        chain = dataclasses.replace(chain, expected=chain.band.within(band))
+    if weights.lowest is not None:
+        mask = find_mask(chain, weights)
+        chain = dataclasses.replace(chain, band=mask.band, expected=mask.expected)
+        weights, reach = mask.weights, mask.reach
     beside = _bytes(weights.element.tensors, form.params)
     work = made_operations(weights.element) if weights.lowest is None else None
     return dataclasses.replace(chain, beside=beside, operations=work), weights, reach

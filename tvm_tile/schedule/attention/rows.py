@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.graph.expression import Expression
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.tensor_cores.place import Place
 
@@ -90,24 +88,6 @@ def begin_weighing(
     return RunningSoftmax(found, held, buffers, slope, found.weights.lowest)
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenEnds:
-    """Keys at an end of what each of a thread's rows sees: the first ones, or the last ones.
-
-    Attributes:
-        of_row: number of a row that is this key, int32.
-        keys: registers, one a row.
-    """
-
-    of_row: Expression
-    keys: Any
-
-    def combined(self, combine: Callable[[Any, Any], Any]) -> Any:
-        """What a function of two of them makes of all."""
-        count = int(self.keys.ty.shape[0])
-        return functools.reduce(combine, [self.keys[row] for row in range(count)])
-
-
 class Weighing:
     """The scores of one thread, while its code is written; each makes its weight by itself.
 
@@ -124,11 +104,12 @@ class Weighing:
         self._chain, self._weights = found.chain, found.weights
         self._count = found.key_count
         self._held, self._buffers = held, buffers
-        ends = (None, None) if found.reach is None else (found.reach.first, found.reach.last)
-        # Of each row, where its position says so: the first key that it sees, and the last one.
-        self._firsts, self._lasts = (
-            _SeenEnds(own, ib.alloc_buffer((held.rows,), "int32", scope="local")) if own else None
-            for own in ends
+        # The first and the last key of each row that the numbers in memory let it see, if any do.
+        self._found, self._ends = (
+            found,
+            ()
+            if found.reach is None
+            else tuple(ib.alloc_buffer((held.rows,), "int32", scope="local") for _ in range(2)),
         )
 
     def start(self, origin: Place) -> None:
@@ -137,10 +118,10 @@ class Weighing:
         Args:
             origin: values of the axes that the block has.
         """
-        for ends in filter(None, (self._firsts, self._lasts)):
-            for row in range(self._held.rows):
-                place = self._place(origin, row, tirx.const(0))
-                ib.buffer_store(ends.keys, ends.of_row.at(place, [], self._buffers), [row])
+        for row in range(self._held.rows if self._ends else 0):
+            seen = self._found.sees(self._place(origin, row, tirx.const(0)), self._buffers)
+            for into, key in zip(self._ends, seen, strict=True):
+                ib.buffer_store(into, key, [row])
 
     def weigh(self, origin: Place, first: Any) -> None:
         """Turn the scores of a tile of keys, the first of which is ``first``, into weights."""
@@ -168,15 +149,15 @@ class Weighing:
         """
         held, band = self._held, self._chain.band
         extent, keys = self._count, held.keys
-        is_even = isinstance(extent, int) and (extent % keys == 0 or self._lasts is not None)
+        is_even = isinstance(extent, int) and (extent % keys == 0 or bool(self._ends))
         (axis,) = self._chain.first.left.free
         diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
         reached = [] if is_even else [first > extent - keys]
         reached += band.crosses(diagonal, held.span, keys)
-        if self._firsts is not None:
-            reached.append(first < self._firsts.combined(ib.max))
-        if self._lasts is not None:
-            reached.append(first + (keys - 1) > self._lasts.combined(ib.min))
+        ends = [[own[row] for row in range(held.rows)] for own in self._ends]
+        if ends:
+            reached.append(first < functools.reduce(ib.max, ends[0]))
+            reached.append(first + (keys - 1) > functools.reduce(ib.min, ends[1]))
         if not reached:
             return
         outside = tirx.const(self._outside, "float32")
@@ -185,8 +166,8 @@ class Weighing:
                 own = diagonal + key - (held.row(row) - held.first)
                 kept = [] if is_even else [first + key < extent]
                 kept += band.holds(own)
-                kept += [] if self._firsts is None else [first + key >= self._firsts.keys[row]]
-                kept += [] if self._lasts is None else [first + key <= self._lasts.keys[row]]
+                if ends:
+                    kept += [first + key >= ends[0][row], first + key <= ends[1][row]]
                 value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
                 ib.buffer_store(held.scores, value, [i])
 

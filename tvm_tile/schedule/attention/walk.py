@@ -18,6 +18,7 @@ place is written by one thread, and what it is made of is there when all have me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -50,19 +51,29 @@ class KeyWalk:
         origin: Callable[[Any], Place],
         meet: Callable[[], None],
     ) -> None:
-        self._found, self._tile, self._buffers = found, tile, buffers
-        (self._rows,) = found.chain.first.left.free
+        self._found, self._tile = found, tile
+        (rows,) = found.chain.first.left.free
+        self._row, turns = rows.name, tile.rounds.most_turns
         if found.reach is None:
             return
-        turns = tile.rounds.most_turns
         count = turns * tile.seekers
         self._seen, self._ends = (
             ib.alloc_buffer((2 * own,), "int32", scope="shared") for own in (count, turns)
         )
         self._best = ib.alloc_buffer((2,), "int32", scope="local")
-        self._share_out(thread, count, lambda number: self._look(number, origin))
+
+        def of_row(place: Place, step: Any) -> tuple[Any, Any]:
+            """The keys of a seeker's row: of another one where there are not as many."""
+            own = ib.min(step * tile.seekers + thread % tile.seekers, tile.rows - 1)
+            own = ib.Bind(ib.min(place[rows.name] + own, rows.extent - 1))
+            return found.sees({**place, rows.name: own}, buffers)
+
+        with when([thread < count]):
+            place = origin(ib.Bind(thread // tile.seekers))
+            self._gather(self._seen, thread, -(-tile.rows // tile.seekers), partial(of_row, place))
         meet()
-        self._share_out(thread, turns, self._combine)
+        with when([thread < turns]):
+            self._gather(self._ends, thread, tile.seekers, partial(self._of_seeker, thread))
         meet()
 
     def tiles(self, origin: Place, turn: Any) -> tuple[Any, Any]:
@@ -72,62 +83,29 @@ class KeyWalk:
             origin: the place of the item's first row.
             turn: the turn in which the block takes it.
         """
-        tile, reach = self._tile, self._found.reach
+        tile = self._tile
         size = tile.rows, self._found.key_count, tile.keys
-        first, end = self._found.chain.band.tiles(origin[self._rows.name], *size, ib.min, ib.max)
-        if reach is not None:
-            if reach.last is not None:
-                end = ib.min(end, ib.max(self._ends[turn * 2 + 1], 0) // tile.keys + 1)
-            if reach.first is not None:
-                first = ib.max(first, self._ends[turn * 2] // tile.keys)
-            first = ib.min(first, end - 1)
+        first, end = self._found.chain.band.tiles(origin[self._row], *size, ib.min, ib.max)
+        if self._found.reach is not None:
+            end = ib.min(end, ib.max(self._ends[turn * 2 + 1], 0) // tile.keys + 1)
+            first = ib.min(ib.max(first, self._ends[turn * 2] // tile.keys), end - 1)
         return bound(first), bound(end - first)
 
-    def _share_out(self, thread: Any, count: int, body: Callable[[Any], None]) -> None:
-        """Share out numbers among the block's threads."""
-        size = self._tile.block_size
-        if count <= size:
-            with when([thread < count] if count < size else []):
-                body(thread)
-            return
-        with ib.serial(-(-count // size)) as trip:
-            number = ib.Bind(trip * size + thread)
-            with when([number < count] if count % size else []):
-                body(number)
+    def _of_seeker(self, turn: Any, seeker: Any) -> tuple[Any, Any]:
+        """The keys of all rows of a seeker of a turn's item."""
+        place = (turn * self._tile.seekers + seeker) * 2
+        return self._seen[place], self._seen[place + 1]
 
-    def _look(self, number: Any, origin: Callable[[Any], Place]) -> None:
-        """Look for the keys that a seeker's rows see."""
-        tile, rows = self._tile, self._rows
-        place, seeker = origin(ib.Bind(number // tile.seekers)), number % tile.seekers
-        self._begin()
-        with ib.serial(-(-tile.rows // tile.seekers)) as step:
-            # In place of rows that there are not, others count once more.
-            own = ib.min(step * tile.seekers + seeker, tile.rows - 1)
-            own = ib.Bind(ib.min(place[rows.name] + own, rows.extent - 1))
-            self._widen(*self._found.sees({**place, rows.name: own}, self._buffers))
-        self._tell(self._seen, number)
-
-    def _combine(self, turn: Any) -> None:
-        """Combine what an item's seekers have found."""
-        seekers = self._tile.seekers
-        self._begin()
-        with ib.serial(seekers) as seeker:
-            own = (turn * seekers + seeker) * 2
-            self._widen(self._seen[own], self._seen[own + 1])
-        self._tell(self._ends, turn)
-
-    def _begin(self) -> None:
-        """Begin with no keys."""
+    def _gather(
+        self, into: Any, number: Any, count: int, ends: Callable[[Any], tuple[Any, Any]]
+    ) -> None:
+        """Write the least first and the largest last key of so many to shared memory."""
         for place, value in enumerate((self._found.chain.keys.extent, -1)):
             ib.buffer_store(self._best, tirx.const(value, "int32"), [place])
-
-    def _widen(self, first: Any, last: Any) -> None:
-        """Take in the keys from a first to a last one."""
-        ib.buffer_store(self._best, ib.min(self._best[0], first), [0])
-        ib.buffer_store(self._best, ib.max(self._best[1], last), [1])
-
-    def _tell(self, into: Any, number: Any) -> None:
-        """Write what was found to shared memory."""
+        with ib.serial(count) as step:
+            first, last = ends(step)
+            ib.buffer_store(self._best, ib.min(self._best[0], first), [0])
+            ib.buffer_store(self._best, ib.max(self._best[1], last), [1])
         for place in range(2):
             ib.buffer_store(into, self._best[place], [number * 2 + place])
 

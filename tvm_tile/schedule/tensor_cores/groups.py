@@ -28,10 +28,15 @@ def split_groups(sch: Schedule, block: SBlockRV) -> None:
 def division_in(block: SBlock) -> tuple[int, int] | None:
     """Which axis of a block is divided by the size of groups, and that size."""
     for division in nodes_in(block.body, tirx.FloorDiv):
-        for place, v in enumerate(block.iter_vars):
-            if division.a.same_as(v.var) and int(v.dom.extent) % int(division.b) == 0:
-                return place, int(division.b)
+        place = axis_of(block, division.a)
+        if place is not None and int(block.iter_vars[place].dom.extent) % int(division.b) == 0:
+            return place, int(division.b)
     return None
+
+
+def axis_of(block: SBlock, value: Any) -> int | None:
+    """The place of the axis of a block that an expression is; ``None`` if it is none."""
+    return next((n for n, v in enumerate(block.iter_vars) if value.same_as(v.var)), None)
 
 
 def split_axis(sch: Schedule, block: SBlockRV, place: int, size: int) -> None:

@@ -89,7 +89,7 @@ class Chain:
         """
         if self.expected is None:
             return 0
-        return max(1, min(rows // 4, threads // rounds.most_turns))
+        return min(rows // 4, threads // rounds.most_turns)
 
     @property
     def has_softmax(self) -> bool:

@@ -127,7 +127,9 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
     stage = step * (depth * element + lines)
     left, beside = rows * depth * element, _CORNER_BYTES * consumers + BARRIER_BYTES
     capacity = device.memory(MemoryLevel.SHARED).capacity
-    rounds = _rounds(chain, device, rows, step)
+    rounds, threads = _rounds(chain, device, rows, step), WARPGROUP * (consumers + 1)
+    if chain.expected is not None and rounds.most_turns > threads:
+        return None  # a thread an item at least looks for its keys
     tile = ChainTile(
         rows=rows,
         keys=step,
@@ -136,7 +138,7 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
         columns=columns,
         stages=0,
         rounds=rounds,
-        seekers=chain.seekers(rows, WARPGROUP * (consumers + 1), rounds),
+        seekers=chain.seekers(rows, threads, rounds),
         ring_bytes=0,
         registers=registers,
     )
