@@ -68,16 +68,8 @@ BODIES: dict[str, tuple[Body, str, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
-def test_each_reader_has_a_mask_of_its_own(name: str) -> None:
-    body, made, count = BODIES[name]
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((8, 32), "float32"))
-    position = relax.Var("position", relax.TensorType((8,), "int64"))
-    with builder.function("main", [x, position]):
-        with builder.dataflow():
-            output = builder.emit_output(relax.Tuple(body(x, position)))
-        builder.emit_func_output(output)
+def repeated(builder: relax.BlockBuilder) -> tuple[Any, list[str]]:
+    """A module behind the pass, which computes what it did before, and the functions it calls."""
     passes = [relax.transform.LegalizeOps(), relax.transform.AnnotateTIROpPattern()]
     before = tvm.transform.Sequential(passes)(builder.get())
     after = RepeatMasks()(before)
@@ -88,7 +80,6 @@ def test_each_reader_has_a_mask_of_its_own(name: str) -> None:
         for binding in block.bindings
         if isinstance(binding.value, relax.Call)
     ]
-    assert sum(made in call for call in calls) == count, calls
     rng = np.random.default_rng(0)
     given = rng.normal(size=(8, 32)).astype("float32"), rng.integers(-2, 40, 8)
     outputs = []
@@ -97,3 +88,37 @@ def test_each_reader_has_a_mask_of_its_own(name: str) -> None:
         outputs.append([o.numpy() for o in machine["main"](*map(tvm.runtime.tensor, given))])
     for got, want in zip(*outputs, strict=True):
         np.testing.assert_array_equal(got, want)
+    return after, calls
+
+
+def inputs() -> list[Any]:
+    types = relax.TensorType((8, 32), "float32"), relax.TensorType((8,), "int64")
+    return [relax.Var(name, own) for name, own in zip(("x", "position"), types, strict=True)]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_each_reader_has_a_mask_of_its_own(name: str) -> None:
+    body, made, count = BODIES[name]
+    builder, given = relax.BlockBuilder(), inputs()
+    with builder.function("main", given):
+        with builder.dataflow():
+            output = builder.emit_output(relax.Tuple(body(*given)))
+        builder.emit_func_output(output)
+    _, calls = repeated(builder)
+    assert sum(made in call for call in calls) == count, calls
+
+
+def test_what_a_mask_is_made_of_may_be_another_blocks() -> None:
+    builder, (x, position) = relax.BlockBuilder(), inputs()
+    with builder.function("main", [x, position]):
+        with builder.dataflow():
+            own = known(op.expand_dims(position, 1))
+            mask = builder.emit_output(op.less_equal(KEYS, own))
+            first = builder.emit_output(op.where(mask, x, LOW))
+        between = builder.emit(op.negative(first))
+        with builder.dataflow():
+            second = builder.emit_output(op.where(mask, between, NOTHING))
+        builder.emit_func_output(relax.Tuple([first, second]))
+    mod, calls = repeated(builder)
+    assert sum("less_equal" in call for call in calls) >= 2, calls
+    assert len(mod["main"].body.blocks) > 1

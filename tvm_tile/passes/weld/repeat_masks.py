@@ -10,6 +10,7 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, elements_in, is_call_tir
+from tvm_tile.passes.weld.fuse_tiles import with_outputs
 
 _SPREAD = 8  # times as large
 
@@ -39,6 +40,9 @@ class _MaskRepeating(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self._mod = mod
+
+    def visit_function_(self, func: relax.Function) -> relax.Function:
+        return with_outputs(super().visit_function_(func))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
