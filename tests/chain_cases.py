@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
+from chain_bodies import (
+    Body,
+    added,
+    attention,
+    biased,
+    feed_forward,
+    hard_swish,
+    hidden,
+    images,
+    in_groups,
+    kept,
+    masked,
+    padded,
+    sliced,
+    turned_keys,
+    up_to,
+    wide_gelu,
+    windowed,
+)
 from kernels import Case, Input
-from tvm import relax
 from tvm.relax import op
-
-Body = Callable[..., Any]
-
-
-def attention(scale: float, after: Body | None = None, *, rounded: bool = True) -> Body:
-    """As importers leave it: scores rounded to half precision, a softmax in float32.
-
-    Unless they are ``rounded``, scores are float32, as a kernel keeps them.
-    """
-
-    def body(q: Any, k: Any, v: Any, *others: Any) -> Any:
-        dtype = str(q.ty.dtype)
-        held = dtype if rounded else "float32"
-        axes = [*range(len(k.ty.shape) - 2), len(k.ty.shape) - 1, len(k.ty.shape) - 2]
-        wide = op.matmul(q, op.permute_dims(k, axes), out_dtype="float32")
-        scores = op.multiply(op.astype(wide, held), constant(scale, held))
-        scores = scores if after is None else after(scores, held, *others)
-        weights = op.astype(op.nn.softmax(op.astype(scores, "float32"), -1), dtype)
-        return op.astype(op.matmul(weights, v, out_dtype="float32"), dtype)
-
-    return body
-
-
-def constant(value: float, dtype: str) -> Any:
-    if dtype == "bfloat16":
-        return op.astype(relax.const(np.float32(value)), dtype)
-    return relax.const(np.array(value, dtype))
-
-
-def masked(scores: Any, dtype: str, keep: Any) -> Any:
-    return op.where(keep, scores, constant(-np.inf, dtype))
-
-
-def biased(scores: Any, _: str, bias: Any) -> Any:
-    return op.add(scores, bias)
-
-
-def windowed(scores: Any, _: str, mask: Any) -> Any:
-    """A mask for each of an image's windows, which the batch is made of."""
-    scores = relax.BlockBuilder.current().emit(scores)
-    windows, rows, keys = (int(extent) for extent in mask.ty.shape)
-    batch, heads, *_ = (int(extent) for extent in scores.ty.shape)
-    apart = op.reshape(scores, (batch // windows, windows, heads, rows, keys))
-    added = op.add(apart, op.reshape(mask, (1, windows, 1, rows, keys)))
-    return op.reshape(added, (batch, heads, rows, keys))
 
 
 def _case(
@@ -92,14 +62,6 @@ def _sizes() -> list[Case]:
     ]
 
 
-def _turned(q: Any, k: Any, v: Any) -> Any:
-    """Keys that lie one beside the other, and values along a row."""
-    k, v = (
-        relax.BlockBuilder.current().emit(op.permute_dims(side, [0, 1, 3, 2])) for side in (k, v)
-    )
-    return attention(0.125)(q, k, v)
-
-
 def _others() -> list[Case]:
     half = (2, 3, 72, 88)
     return [
@@ -113,7 +75,7 @@ def _others() -> list[Case]:
         Case(
             "keys_and_values_turned",
             "chain",
-            _turned,
+            turned_keys,
             tuple(
                 Input(shape, "float16")
                 for shape in ((2, 3, 72, 64), (2, 3, 64, 88), (2, 3, 40, 88))
@@ -195,70 +157,64 @@ def _causal() -> list[Case]:
     ]
 
 
-def band(sizes: tuple[int, int], upper: int | None, lower: int | None) -> np.ndarray:
-    """Where ``lower <= j - i <= upper``."""
-    mask = np.ones(sizes, "bool")
-    mask = mask if upper is None else np.tril(mask, upper)
-    return mask if lower is None else np.triu(mask, lower)
+def _positions() -> list[Case]:
+    """Causal masks as positions of rows: in no order, of a whole batch or of each, with none that
+    sees a key among them, with windows and padding."""
+    square, longer = (200, 200, 64, 64), (130, 330, 64, 64)
+    rows, padding = Input((200,), "int64"), Input((2, 1, 1, 200), "bool")
+    later = Input((130,), "int64")
+    return [
+        _case("positions", attention(0.125, up_to(61)), (2, 3), square, rows),
+        _case("positions_later", attention(0.125, up_to(3, 150)), (2, 3), longer, later),
+        _case("positions_far", attention(0.125, up_to(1000, 40)), (2, 3), longer, later),
+        _case("positions_no_key", attention(0.125, up_to(90, -80)), (2, 3), square, rows),
+        _case("positions_padded", attention(0.125, up_to(61)), (2, 3), square, rows, padding),
+        _case("positions_added", attention(0.125, up_to(50, is_added=True)), (2, 3), square, rows),
+        _case("positions_window", attention(0.125, up_to(61, window=40)), (2, 3), square, rows),
+        _case("positions_turns", attention(0.125, up_to(61)), (3, 17), square, rows),
+        _case(
+            "positions_of_batches",
+            attention(0.125, up_to(90, 60, window=70)),
+            (2, 3),
+            longer,
+            Input((2, 1, 130), "int64"),
+            dtype="bfloat16",
+        ),
+    ]
 
 
-def kept(
-    sizes: tuple[int, int],
-    upper: int | None = 0,
-    *,
-    lower: int | None = None,
-    fill: float = -np.inf,
-    is_hidden: bool = False,
-) -> Body:
-    """Scores outside of a band (or inside, if that is hidden) at ``fill``."""
-    keep = band(sizes, upper, lower) != is_hidden
-    return lambda scores, dtype: op.where(relax.const(keep), scores, constant(fill, dtype))
+def _groups() -> list[Case]:
+    """Heads that share keys; transformers' prompts, whose queries are scaled, too."""
 
+    def case(
+        name: str,
+        body: Body,
+        heads: tuple[int, int],
+        sizes: tuple[int, int, int, int],
+        *others: Input,
+        dtype: str = "float16",
+    ) -> Case:
+        rows, keys, depth, columns = sizes
+        of_heads = ((heads[0], rows, depth), (heads[1], keys, depth), (heads[1], keys, columns))
+        inputs = (Input((2, *shape), dtype) for shape in of_heads)
+        return Case(name, "chain", body, (*inputs, *others))
 
-def added(sizes: tuple[int, int]) -> Body:
-    mask = np.where(band(sizes, 0, None), 0, -np.inf)
-    return lambda scores, dtype: op.add(scores, relax.const(mask.astype(dtype)))
-
-
-def padded(sizes: tuple[int, int]) -> Body:
-    """Some keys of each batch hidden, too."""
-    keep = relax.const(band(sizes, 0, None))
-    return lambda scores, dtype, keys: masked(scores, dtype, op.logical_and(keep, keys))
-
-
-def hidden(rows: int, keys: int) -> Body:
-    """The last keys, and all of some rows, at the lowest number, as padded sentences are masked.
-
-    The weights of a row that is hidden are all the same.
-    """
-    keep = np.ones((rows, keys), "bool")
-    keep[:, -5:] = keep[10:20] = False
-    lowest = float(np.finfo("float32").min)
-    return lambda scores, dtype: op.where(relax.const(keep), scores, constant(lowest, dtype))
-
-
-def sliced(heads: int, widths: tuple[int, int]) -> Body:
-    """Attention of queries, keys and values that lie side by side, as one product makes them.
-
-    Args:
-        heads: of each.
-        widths: of a head of queries and keys, and of values.
-    """
-    sizes = (widths[0], widths[0], widths[1])
-
-    def body(x: Any) -> Any:
-        batch, tokens, _ = map(int, x.ty.shape)
-        parts, start = [], 0
-        for size in sizes:
-            part = op.strided_slice(x, [2], [start], [start + heads * size])
-            part = op.reshape(part, (batch, tokens, heads, size))
-            part = op.permute_dims(part, [0, 2, 1, 3])
-            parts.append(relax.BlockBuilder.current().emit(part))
-            start += heads * size
-        own = op.permute_dims(attention(0.125)(*parts), [0, 2, 1, 3])
-        return op.reshape(own, (batch, tokens, heads * widths[1]))
-
-    return body
+    square, bare = (129, 129, 64, 64), attention(1.0, kept((129, 129)))
+    prompt, rows = attention(1.0, up_to(100, 30, window=200)), Input((130,), "int64")
+    padding = Input((2, 1, 1, 330), "bool")
+    return [
+        case("groups", in_groups(attention(0.125, kept((129, 129)))), (8, 2), square),
+        case("groups_one_head", in_groups(bare, (0.25,)), (8, 1), square, dtype="bfloat16"),
+        case("groups_both_scaled", in_groups(bare, (0.3, 0.7)), (6, 3), square),
+        case(
+            "groups_prompt",
+            in_groups(prompt, (80**-0.5,)),
+            (8, 2),
+            (130, 330, 80, 80),
+            *(rows, padding),
+            dtype="bfloat16",
+        ),
+    ]
 
 
 def _slices() -> list[Case]:
@@ -267,46 +223,6 @@ def _slices() -> list[Case]:
         Case("slices_one_batch", "chain", sliced(2, (64, 32)), (Input((1, 130, 320), "float16"),)),
         Case("slices_bfloat16", "chain", sliced(3, (32, 32)), (Input((3, 64, 288), "bfloat16"),)),
     ]
-
-
-def feed_forward(activation: Body, *, turned: tuple[bool, bool] = (False, False)) -> Body:
-    """A feed-forward network; matrices that are ``turned`` have a row for each output."""
-
-    def known(value: Any) -> Any:
-        return relax.BlockBuilder.current().emit(value)
-
-    def product(x: Any, matrix: Any, bias: Any, is_turned: bool) -> Any:
-        own = known(op.permute_dims(matrix)) if is_turned else matrix
-        wide = op.matmul(x, own, out_dtype="float32")
-        return known(op.add(op.astype(wide, str(x.ty.dtype)), bias))
-
-    def body(x: Any, first: Any, before: Any, second: Any, behind: Any) -> Any:
-        hidden = known(activation(product(x, first, before, turned[0])))
-        return product(hidden, second, behind, turned[1])
-
-    return body
-
-
-def _wide_gelu(x: Any) -> Any:
-    return op.astype(op.nn.gelu(op.astype(x, "float32")), str(x.ty.dtype))
-
-
-def _hard_swish(x: Any) -> Any:
-    """Of comparisons in half precision, a quotient, and a choice of the hidden value itself."""
-    dtype = str(x.ty.dtype)
-    least, most, six = (constant(value, dtype) for value in (-3.0, 3.0, 6.0))
-    inner = op.divide(op.multiply(x, op.add(x, most)), six)
-    upper = op.where(op.greater(x, most), x, inner)
-    return op.where(op.less(x, least), constant(0.0, dtype), upper)
-
-
-def _images(x: Any, first: Any, before: Any, second: Any, behind: Any) -> Any:
-    """Convolutions of 1 x 1, channels last."""
-    options = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
-    wide = op.nn.conv2d(x, first, **options)
-    hidden = op.nn.relu(op.add(op.astype(wide, str(x.ty.dtype)), before))
-    wide = op.nn.conv2d(hidden, second, **options)
-    return op.add(op.astype(wide, str(x.ty.dtype)), behind)
 
 
 def _feed_forwards() -> list[Case]:
@@ -330,13 +246,16 @@ def _feed_forwards() -> list[Case]:
         case("feed_forward", feed_forward(op.nn.relu), (197,), (64, 256, 64)),
         case(
             "feed_forward_turned",
-            feed_forward(_wide_gelu, turned=(True, True)),
+            feed_forward(wide_gelu, turned=(True, True)),
             *((2, 65), (64, 136, 48), (True, True)),
         ),
-        case("feed_forward_ragged", feed_forward(_hard_swish), (130,), (40, 72, 24)),
+        case("feed_forward_ragged", feed_forward(hard_swish), (130,), (40, 72, 24)),
         case("feed_forward_half_turned", leaky, (3, 70), (48, 200, 16), (True, False), "bfloat16"),
-        Case("feed_forward_image", "chain", _images, tuple(Input(s, "float16") for s in image)),
+        Case("feed_forward_image", "chain", images, tuple(Input(s, "float16") for s in image)),
     ]
 
 
-CHAIN_CASES = (*_slices(), *_sizes(), *_others(), *_causal(), *_feed_forwards())
+CHAIN_CASES = (
+    *(*_slices(), *_sizes(), *_others(), *_causal(), *_positions(), *_groups()),
+    *_feed_forwards(),
+)

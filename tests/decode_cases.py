@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from chain_cases import attention, biased, constant, masked
+from chain_bodies import attention, biased, constant, masked
 from kernels import Case, Input
 from tvm import relax
 from tvm.relax import op

@@ -233,9 +233,10 @@ def _cuda_cores() -> Iterator[Golden]:
 
 
 def _matrix_units() -> Iterator[Golden]:
-    # Biased and masked scores, and bands: below the diagonal, and around it. The first of these
-    # has two warpgroups of consumers.
-    yield from _of("chain", H200, CHAIN_CASES, "biased masked causal_turns window_steep")
+    # Biased and masked scores, and bands: below the diagonal, around it, of positions in memory.
+    # The first of these has two warpgroups of consumers.
+    bands = "causal_turns window_steep positions_turns"
+    yield from _of("chain", H200, CHAIN_CASES, f"biased masked {bands}")
     # A cluster of blocks a group, with a mask; one block of several workers, in other widths.
     for name in ("masked bfloat16", "12/3x4x130x80 float16", "3/3x1x77x64 float32"):
         (case,) = (case for case in DECODE_CASES if case.name == name)

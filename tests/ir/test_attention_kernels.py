@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from attention_cases import FLOATS
-from chain_cases import CHAIN_CASES, attention
+from chain_bodies import attention
+from chain_cases import CHAIN_CASES
 from emulated import arguments, built, emulated_error, idle_barriers
 from hip_assembly import metadata, unfinished_stores
 from joined import function_and_choices, joined_function, tile_of
@@ -42,6 +43,12 @@ EMULATED = (
     "causal_no_key",
     "window_around",
     "causal_padded",
+    "positions_no_key",
+    "positions_padded",
+    "positions_window",
+    "positions_of_batches",
+    "groups_both_scaled",
+    "groups_prompt",
     "77x77x80x80",
     "130x97x48x40",
     "65x129x8x8",

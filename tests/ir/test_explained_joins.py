@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chain_cases import attention
+from chain_bodies import attention
 from tvm import IRModule, relax, tirx
 from tvm.relax import op
 

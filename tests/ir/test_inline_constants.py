@@ -1,4 +1,5 @@
-"""Constants of two values become comparisons of indices, where their values say so."""
+"""Constants of two values become comparisons of indices, where their values say so, and positions
+indices."""
 
 from __future__ import annotations
 
@@ -88,6 +89,23 @@ def test_bands_are_compared(name: str) -> None:
     selects: list[Any] = []
     tvm_ffi.structural_walk(func.body, (tirx.Select, selects.append), order="pre")
     assert selects
+
+
+POSITIONS: dict[str, Body] = {
+    "of columns": lambda x: op.add(x, relax.const(np.arange(24, dtype="int32"))),
+    "of rows": lambda x: op.add(x, relax.const(np.arange(20, dtype="int32")[None, :, None] * -3)),
+    "from a start": lambda x: op.less(x, relax.const(np.arange(-7, 17, dtype="int32"))),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_are_indices(name: str) -> None:
+    assert constants(check(POSITIONS[name], "int32")) == []
+
+
+def test_integers_that_32_bits_do_not_hold_are_read() -> None:
+    far = np.arange(24, dtype="int64") << 40
+    assert len(constants(check(lambda x: op.add(x, relax.const(far, "int64")), "int64"))) == 1
 
 
 def test_integers_stay_exact() -> None:

@@ -34,6 +34,7 @@ from tvm_tile.passes import (
     MultiplyPowers,
     NarrowProducts,
     ReadTransposed,
+    RepeatMasks,
     SimplifyPlaces,
     WidenLate,
     fused_cost,
@@ -60,6 +61,7 @@ LOOPS = (
     MarkReductions,
     MarkSpreads,
     MultiplyPowers,
+    RepeatMasks,
     SimplifyPlaces,
 )
 

@@ -47,6 +47,7 @@ from tvm_tile.passes.weld.lay_out_weights import LayOutWeights
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.one_function import is_joined
+from tvm_tile.passes.weld.repeat_masks import RepeatMasks
 
 __all__ = [
     "DLIGHT",
@@ -76,6 +77,7 @@ __all__ = [
     "PlanFunction",
     "ReadTransposed",
     "Remembered",
+    "RepeatMasks",
     "ScheduleTiles",
     "SimplifyPlaces",
     "StoredPlans",

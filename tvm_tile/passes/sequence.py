@@ -44,6 +44,7 @@ from tvm_tile.passes.weld.mark_pads import MarkPads
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.mark_streamed import MarkStreamed
+from tvm_tile.passes.weld.repeat_masks import RepeatMasks
 from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import dtypes_by_depth, warpgroup_dtypes
@@ -194,6 +195,7 @@ def welding(
         *_patterns(),
         FoldConstants(),
         InlineConstants(),
+        RepeatMasks(),
         *_fusion(),
         # Once more, for what feeds reductions.
         MarkReductions(),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator
 
 from tvm_tile.graph.functions import mutated
@@ -65,6 +65,14 @@ def written_over(call: relax.Call) -> list[Any]:
     """Arguments that a call's outputs are written over; ``None`` for an output of its own."""
     arguments, places = call.args[1].fields, call.attrs.inplace_indices
     return [arguments[int(place)] if int(place) >= 0 else None for place in places]
+
+
+def elements_in(value: Any) -> int:
+    """Elements of a tensor; none of anything else."""
+    shape = getattr(value.ty, "shape", None)
+    if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return 0
+    return math.prod(int(extent) for extent in shape)
 
 
 def size_of(ty: Any) -> int:

@@ -1,4 +1,5 @@
-"""Constants that indices tell, causal masks above all, within the functions that read them."""
+"""Constants that indices tell, causal masks and positions above all, in the functions that read
+them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
@@ -20,11 +22,14 @@ from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.schedule.s_tir.steps import replace_parts
 from tvm_tile.tile.attention.band import Banded, find_banded
 
+_FARTHEST = 1 << 31  # number that 32 bits have no place for
+
 
 @tvm.transform.module_pass(opt_level=0, name="InlineConstants")
 @dataclass(frozen=True, slots=True)
 class InlineConstants:
-    """Compute constants of two values, divided by diagonals, and write out those of one element.
+    """Compute constants of two values, divided by diagonals, and positions, integers in even steps
+    along one dimension; write out those of one element.
 
     before: ``y = call_tir(where, (x, mask, -inf))`` with ``y[i, j] = Select(mask[i, j], x[i, j],
             low[()])`` and a constant ``mask``, ``True`` where ``j <= i``
@@ -46,7 +51,7 @@ class _ConstantInlining(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self._mod = mod
-        self._banded: dict[Any, Banded | None] = {}
+        self._told: dict[Any, Banded | _Steps | float | None] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -64,14 +69,41 @@ class _ConstantInlining(ModuleRewriter):
         var = self.builder_.add_func(_without(func, values), str(call.args[0].name_hint))
         return relax.call_tir(var, kept, call.ty_args[0])
 
-    def _value(self, arg: relax.Expr) -> Banded | float | None:
-        """The value of a constant of one element or of a band; ``None`` of anything else."""
+    def _value(self, arg: relax.Expr) -> Banded | _Steps | float | None:
+        """The value of a constant that is told by indices; ``None`` of anything else."""
         if not isinstance(arg, tvm.ir.Constant):
             return None
-        if arg not in self._banded:
-            self._banded[arg] = find_banded(arg.value.numpy())
-        found = self._banded[arg]
-        return arg.value.numpy().item() if found is None and arg.ty.ndim == 0 else found
+        if arg not in self._told:
+            values = arg.value.numpy()
+            found = find_banded(values) or _find_steps(values)
+            self._told[arg] = values.item() if found is None and arg.ty.ndim == 0 else found
+        return self._told[arg]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Integers in even steps: those of ``arange``.
+
+    Attributes:
+        dimension: the only one of more than one element.
+        start: the first.
+        step: from each to the next.
+    """
+
+    dimension: int
+    start: int
+    step: int
+
+
+def _find_steps(values: np.ndarray) -> _Steps | None:
+    """A constant as integers in even steps, none of which is beyond 32 bits."""
+    long = [place for place, extent in enumerate(values.shape) if extent > 1]
+    if len(long) != 1 or values.dtype not in (np.int32, np.int64):
+        return None
+    if int(values.min()) < -_FARTHEST or int(values.max()) >= _FARTHEST:
+        return None
+    steps = np.unique(np.diff(values.ravel()))
+    return _Steps(long[0], int(values.flat[0]), int(steps[0])) if len(steps) == 1 else None
 
 
 def _is_injective(func: Any) -> bool:
@@ -80,7 +112,7 @@ def _is_injective(func: Any) -> bool:
     return pattern is not None and pattern <= OpPattern.INJECTIVE
 
 
-def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | float]) -> tirx.PrimFunc:
+def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | _Steps | float]) -> tirx.PrimFunc:
     """``func`` without the parameters whose values are known."""
 
     def load(node: ir.TensorLoad) -> Any:
@@ -97,9 +129,12 @@ def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | float]) -> tirx.
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 
-def _element(value: Banded | float, load: ir.TensorLoad) -> Any:
+def _element(value: Banded | _Steps | float, load: ir.TensorLoad) -> Any:
     """An element of a constant, computed from its indices."""
     dtype = str(load.ty.dtype)
+    if isinstance(value, _Steps):
+        place = tirx.Cast(dtype, load.indices[value.dimension])
+        return place * tirx.const(value.step, dtype) + tirx.const(value.start, dtype)
     if not isinstance(value, Banded):
         return tirx.const(value, dtype)
     row, column = list(load.indices)[-2:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from tvm import relax, tirx
 
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of, with_pattern
-from tvm_tile.passes.ir.rewriter import is_call_tir
+from tvm_tile.passes.ir.rewriter import elements_in, is_call_tir
 
 _SPREAD = 8  # times as large
 
@@ -47,9 +46,9 @@ def _spreading(mod: tvm.IRModule, func: relax.Function) -> Iterator[Any]:
         for value in bound.values():
             if _pattern(mod, value) not in (OpPattern.ELEMENT_WISE, OpPattern.BROADCAST):
                 continue
-            size = _size(value)
+            size = elements_in(value)
             for argument in value.args[1].fields:
-                if _size(argument) * _SPREAD <= size and _is_of_product(mod, argument, bound):
+                if elements_in(argument) * _SPREAD <= size and _is_of_product(mod, argument, bound):
                     yield value.args[0]
 
 
@@ -61,7 +60,7 @@ def _is_of_product(mod: tvm.IRModule, value: Any, bound: dict[Any, Any]) -> bool
         return False
     if pattern > OpPattern.INJECTIVE:
         return _sums_products(mod[call.args[0]])
-    alike = [a for a in call.args[1].fields if _size(a) == _size(value)]
+    alike = [a for a in call.args[1].fields if elements_in(a) == elements_in(value)]
     return any(_is_of_product(mod, argument, bound) for argument in alike)
 
 
@@ -78,11 +77,3 @@ def _sums_products(func: tirx.PrimFunc) -> bool:
 def _pattern(mod: tvm.IRModule, value: Any) -> OpPattern | None:
     """The pattern of the function that ``call_tir`` calls; ``None`` of any other expression."""
     return pattern_of(mod[value.args[0]]) if is_call_tir(value) else None
-
-
-def _size(value: Any) -> int:
-    """Elements of a tensor; none of anything else."""
-    shape = getattr(value.ty, "shape", None)
-    if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return 0
-    return math.prod(int(extent) for extent in shape)

@@ -2,7 +2,8 @@
 
 ``find.py`` reads both products and what is between them for all kernels of attention: a softmax,
 or, in a feed-forward, an activation of single values. ``weights.py`` finds what makes weights of
-scores, ``mask.py`` which keys a mask hides; each answers ``None`` for what it does not know.
+scores, ``None`` for what it does not know, and ``mask.py`` which keys a mask hides, by their places
+or by positions in memory. ``walk.py`` writes which tiles of keys are left.
 ``rows.py`` writes that for rows of scores in registers (``Weighing``), whichever unit holds them
 (``HeldScores``). ``kernel.py`` writes the kernel around an ``AttentionUnit``: ``warps.py`` for a
 warp's matrix instructions, ``cores.py`` for CUDA cores. Hopper's warpgroups have

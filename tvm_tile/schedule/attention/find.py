@@ -10,6 +10,8 @@ or, without a softmax, a feed-forward, whose hidden values are called keys here,
 
     S[i, k] += Q[i, d] * K[k, d]
     O[i, n] += g(S[i, k]) * V[k, n]
+
+Heads that share keys are read as two axes, of their groups and of a group's.
 """
 
 from __future__ import annotations
@@ -17,25 +19,34 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir, sym, tirx
-from tvm.s_tir import SBlock
+from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.expression import loads_of, substituted, summand, with_simple_indices
+from tvm_tile.compat import start_schedule
+from tvm_tile.graph.expression import (
+    Expression,
+    loads_of,
+    number_in,
+    substituted,
+    summand,
+    with_simple_indices,
+)
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Axis, Operator, element_size
 from tvm_tile.schedule.attention.limit import without_limit
-from tvm_tile.schedule.attention.mask import find_mask
-from tvm_tile.schedule.attention.weights import Weights, read_weights, without_casts
+from tvm_tile.schedule.attention.mask import Reach, find_mask
+from tvm_tile.schedule.attention.weights import HALVES, Weights, read_weights, without_casts
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.s_tir.normalize import inlined, store_by_sums
-from tvm_tile.schedule.s_tir.steps import blocks_named
+from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, store_by_sums
+from tvm_tile.schedule.s_tir.steps import blocks_named, replace_value, with_simple_places
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.schedule.tensor_cores.found import epilogue_of, is_sum_of_products, limits_at_call
+from tvm_tile.schedule.tensor_cores.groups import axis_of, division_in, split_axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, in_register, limited
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.work import made_operations
@@ -43,6 +54,7 @@ from tvm_tile.tile.attention.chain import Chain, connect, is_along_rows, is_narr
 
 # Reductions: two products; a softmax's maximum and sum; whether a row has anything at all.
 FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX = 2, 4, 5
+_LARGEST_FACTOR = 2.0**15  # of operands, such that scores of half precision stay finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +91,13 @@ class ProductsForm:
 
 
 def read_products(
-    func: tirx.PrimFunc, reductions: int, *, with_sums: bool = False
+    func: tirx.PrimFunc, reductions: int, *, with_sums: bool = False, of_loads: bool = False
 ) -> ProductsForm | None:
     """The parts of a function with ``reductions`` reductions; ``None`` if these are others.
 
-    Before a softmax there may be sums that make the first product's operands, if ``with_sums``.
+    Before a softmax there may be sums that make the first product's operands, if ``with_sums``. So
+    that operands are loads ``of_loads``, heads that share keys are an axis of their own, and what
+    queries and keys are scaled by scales scores.
     """
     counts = (FEED_FORWARD, _SOFTMAX, _SAFE_SOFTMAX)
     if reductions not in counts and not (with_sums and reductions > _SOFTMAX):
@@ -92,6 +106,7 @@ def read_products(
     if form is None or form.producers or len(form.outputs) > 1:
         return None
     store_by_sums(sch, form)
+    sch = _with_split_heads(sch, form) if of_loads else sch
     blocks = blocks_named(sch, form.reductions)
     sums = tuple(itertools.takewhile(lambda own: summand(own) is not None, blocks))[:-1]
     if not with_sums or len(sums) == len(blocks) - 1:
@@ -99,7 +114,9 @@ def read_products(
     blocks = blocks[len(sums) :]
     if len(blocks) not in counts:
         return None
-    made = blocks[0].body.buffer
+    made, factor = blocks[0].body.buffer, 1.0
+    if of_loads:
+        blocks[0], factor = _without_factors(blocks[0])
     operators, factors = extract_operators(blocks), _factors(blocks[-1], made)
     if not operators or factors is None:
         return None
@@ -113,12 +130,62 @@ def read_products(
     if any(operator is None for operator in named):
         return None
     *between, second = (operator for operator in named if operator is not None)
-    weights = read_weights(blocks[1:-1], weight, made, first)
+    axes = Expression.of(blocks[-1], second, weight).axes
+    weights = read_weights(blocks[1:-1], weight, made, axes)
     epilogue = epilogue_of(sch, form, blocks[-1], second)
     if weights is None or epilogue is None:
         return None
+    weights = weights.scaled(factor)
     ends = sums, blocks[0], first, values, blocks[-1], second
     return ProductsForm(*ends, tuple(between), weights, epilogue, list(sch.mod["main"].params))
+
+
+def _with_split_heads(sch: Schedule, form: NormalForm) -> Schedule:
+    """The function with an axis for the groups of heads that share keys, and one for a group's.
+
+    before: ``S[h, i, k] += Q[h, i, d] * K[h // 4, k, d]``
+    after:  ``S[4 * g + h, i, k] += Q[4 * g + h, i, d] * K[g, k, d]``, with ``h`` below 4
+    """
+    blocks = blocks_named(sch, form.reductions)
+    scores = [loads_of(block.body, blocks[0].body.buffer)[0].indices for block in blocks]
+    axes = [[axis_of(block, own) for own in at] for block, at in zip(blocks, scores, strict=True)]
+    cuts = {
+        (own.index(found[0]), found[1])
+        for block, own in zip(blocks, axes, strict=True)
+        if (found := division_in(block)) is not None and found[0] in own
+    }
+    if len(cuts) != 1:
+        return sch
+    ((dimension, size),) = cuts
+    for name, own in zip(form.reductions, axes, strict=True):
+        place = own[dimension]
+        if place is not None:
+            split_axis(sch, sch.get_sblock(name), place, size)
+    return start_schedule(with_simple_places(sch.mod["main"]))
+
+
+def _without_factors(block: SBlock) -> tuple[SBlock, float]:
+    """A product of half precision without the numbers that scale its operands, and their product.
+
+    before: ``S[i, k] += float32(Q[i, d] * 0.125) * float32(K[k, d])``
+    after:  ``S[i, k] += float32(Q[i, d]) * float32(K[k, d])``, times 0.125
+
+    Nothing is rounded any more when it is scaled.
+    """
+    product, factor, sides = summand(block), 1.0, []
+    if not isinstance(product, tirx.Mul) or str(product.ty.dtype) != "float32":
+        return block, 1.0
+    for side in (product.a, product.b):
+        load = without_casts(side)
+        while isinstance(load, tirx.Mul) and (number := number_in(load.b)) is not None:
+            load, factor = without_casts(load.a), factor * number
+        if not isinstance(load, ir.TensorLoad) or str(load.ty.dtype) not in HALVES:
+            return block, 1.0
+        sides.append(tirx.Cast("float32", load))
+    if factor == 1 or abs(factor) > _LARGEST_FACTOR:
+        return block, 1.0
+    own = tirx.BufferLoad(block.body.buffer, list(block.body.indices))
+    return replace_value(block, own + sides[0] * sides[1]), factor
 
 
 def _short_sums(block: SBlock) -> sym.Analyzer:
@@ -155,6 +222,7 @@ class AttentionMatch:
         params: parameters of the function, as its callers pass them.
         keys: number of keys that a call has, int32; ``None``: all.
         limits: how far other axes go in a call.
+        reach: the keys that numbers in memory let each row see; ``None``: all in the band.
     """
 
     chain: Chain
@@ -163,11 +231,24 @@ class AttentionMatch:
     params: Sequence[Any]
     keys: Any = None
     limits: Limits = field(default_factory=dict)
+    reach: Reach | None = None
 
     def in_registers(self) -> AttentionMatch:
         """The match with what a call has of axes put into registers of the kernel being written."""
         keys = None if self.keys is None else in_register(self.keys)
         return dataclasses.replace(self, keys=keys, limits=bound_limits(self.limits))
+
+    def sees(self, place: Place, buffers: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The first and the last key that numbers in memory let the row at a place see."""
+        assert self.reach is not None
+        ends = zip(
+            (self.reach.first, self.reach.last), (0, self.chain.keys.extent - 1), strict=True
+        )
+        first, last = (
+            tirx.const(end, "int32") if own is None else own.at(place, [], buffers)
+            for own, end in ends
+        )
+        return first, last
 
     def needs(self, place: Place) -> list[Any]:
         """Condition under which a call needs rows: those from a place on, of that batch."""
@@ -188,13 +269,14 @@ def find_chain(task: Task) -> AttentionMatch | None:
     plain = without_limit(task.func)
     if plain is None:
         return None
-    form = read_products(plain.func, len(sums))
+    form = read_products(plain.func, len(sums), of_loads=True)
     found = None if form is None else _chain(form)
     if form is None or found is None:
         return None
-    chain, weights = found
+    chain, weights, reach = found
     limits = limits_at_call(task, form.epilogue, chain.second)
-    match = AttentionMatch(chain, weights, form.epilogue, form.params, limits=limits)
+    ends = weights, form.epilogue, form.params
+    match = AttentionMatch(chain, *ends, limits=limits, reach=reach)
     if plain.limit is None:
         return match
     # All that sums over keys, which is all but the first product.
@@ -216,22 +298,21 @@ def _ends_with_keys(chain: Chain) -> bool:
     return len(own) == 1 and own[0].terms == ((name, 1),) and not own[0].offset
 
 
-def _chain(form: ProductsForm) -> tuple[Chain, Weights] | None:
-    """The products, and what becomes of a score within the mask's band."""
+def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
+    """The products, what becomes of a score that the mask lets be seen, and how far it does."""
     chain, weights = connect(form.first, form.second), form.weights
     if chain is None or not is_sum_of_products(form.scores) or not form.is_along(chain.keys):
         return None
     if weights.lowest is None and chain.first.left.free[0].name in weights.element.names_read:
         return None  # threads would load a tensor a number at a time, amid the walk
-    mask = None if weights.lowest is None else find_mask(chain, weights)
-    if mask is not None:
-        band, value = mask
-        chain = dataclasses.replace(chain, band=band)
-        element = dataclasses.replace(weights.element, value=value)
-        weights = dataclasses.replace(weights, element=element)
+    reach = None
+    if weights.lowest is not None:
+        mask = find_mask(chain, weights)
+        chain = dataclasses.replace(chain, band=mask.band, expected=mask.expected)
+        weights, reach = mask.weights, mask.reach
     beside = _bytes(weights.element.tensors, form.params)
     work = made_operations(weights.element) if weights.lowest is None else None
-    return dataclasses.replace(chain, beside=beside, operations=work), weights
+    return dataclasses.replace(chain, beside=beside, operations=work), weights, reach
 
 
 def _bytes(names: Container[str], params: Sequence[Any]) -> int:

@@ -35,6 +35,7 @@ from tvm_tile.build.leaving import leaving
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import HeldScores, begin_weighing
+from tvm_tile.schedule.attention.walk import KeyWalk
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.threads import Threads
 from tvm_tile.tile.attention.rounds import WalkingTile
@@ -109,7 +110,8 @@ def write_attention(
         for needed in found.needs(origin):
             ib.evaluate(leaving(needed))
         unit = begin(found, block, thread, origin, buffers)
-        _walk(found, tile, unit, origin, buffers)
+        walk = KeyWalk(found, tile, thread, buffers, lambda _: origin, threads.meet)
+        _walk(found, unit, walk, origin, buffers)
     return builder.get().without_attr("global_symbol")
 
 
@@ -127,29 +129,26 @@ def _origin(found: AttentionMatch, tile: WalkingTile, block: Any) -> Place:
 
 def _walk(
     found: AttentionMatch,
-    tile: WalkingTile,
     unit: AttentionUnit,
+    walk: KeyWalk,
     origin: Place,
     buffers: Mapping[str, Any],
 ) -> None:
     """The loop over tiles of keys, and what is around it."""
     chain = found.chain
-    (axis,) = chain.first.left.free
-    size = tile.rows, found.key_count, tile.keys
-    begin, end = chain.band.tiles(origin[axis.name], *size, ib.min, ib.max)
-    first = begin if isinstance(begin, int) else ib.Bind(begin)
+    first, count = walk.tiles(origin, 0)
     slope = found.weights.slope if unit.has_small_scores else None
     rows = begin_weighing(found, unit.held, buffers, slope)
 
     def keys(number: Any) -> Place:
-        return {**origin, chain.keys.name: number * tile.keys}
+        return {**origin, chain.keys.name: number * unit.held.keys}
 
     with ib.unroll(int(unit.held.sums.ty.shape[0])) as i:
         ib.buffer_store(unit.held.sums, tirx.const(0.0, "float32"), [i])
-    rows.start()
+    rows.start(origin)
     unit.ask(QUERIES, origin)
     unit.ask(KEYS, keys(tirx.const(0) + first))
-    with ib.serial(end - first) as step:
+    with ib.serial(count) as step:
         tile_number = ib.Bind(step + first)
         here = keys(tile_number)
         unit.wait(KEYS, here)
@@ -159,7 +158,7 @@ def _walk(
         unit.hand_over()
         rows.scale()
         unit.wait(VALUES, here)
-        unit.ask(KEYS, keys(tile_number + 1), [tile_number + 1 < end])
+        unit.ask(KEYS, keys(tile_number + 1), [step + 1 < count])
         unit.add()
     rows.finish()
     unit.store()

@@ -1,112 +1,215 @@
-"""Find what a mask leaves of the scores: a band, and what becomes of a score within it."""
+"""Find which keys a mask leaves to each row: neighbours, and what becomes of a score of theirs."""
 
 from __future__ import annotations
 
+import functools
 import math
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import ir, sym, tirx
 
-from tvm_tile.graph.expression import is_load_of, number_in
-from tvm_tile.graph.extract import Names, affine_index, loads_in
+from tvm_tile.graph.expression import Expression, is_load_of, number_in, substituted, uses
+from tvm_tile.graph.extract import loads_in, nodes_in
+from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.attention.weights import Weights, without_casts
-from tvm_tile.tile.attention.band import Band, find_runs
+from tvm_tile.tile.attention.band import Band
 from tvm_tile.tile.attention.chain import Chain
 
-_COMPARISONS: dict[type, Callable[[int, int], bool]] = {
-    tirx.LT: operator.lt,
-    tirx.LE: operator.le,
-    tirx.GT: operator.gt,
-    tirx.GE: operator.ge,
-    tirx.EQ: operator.eq,
-    tirx.NE: operator.ne,
+# Comparisons: what holds where one does not, what one says of its sides the other way round.
+_NEGATED = {
+    tirx.LT: tirx.GE,
+    tirx.LE: tirx.GT,
+    tirx.GT: tirx.LE,
+    tirx.GE: tirx.LT,
+    tirx.EQ: tirx.NE,
+    tirx.NE: tirx.EQ,
 }
+_MIRRORED = {tirx.LT: tirx.GT, tirx.LE: tirx.GE, tirx.GT: tirx.LT, tirx.GE: tirx.LE}
+# The first, and the last, integer that passes one with a number, from that number on.
+_FIRST: dict[type, int] = {tirx.GT: 1, tirx.GE: 0, tirx.EQ: 0}
+_LAST: dict[type, int] = {tirx.LT: -1, tirx.LE: 0, tirx.EQ: 0}
+_INTEGERS = ("int32", "int64")
 # Models that mask with a number take exp(number - a row's maximum) to be 0, which in float32 it is
 # from 104 below the maximum on. Float16's lowest number is the highest that is in use.
 _HIGHEST_FILL = -(2.0**15)
 
 
-def find_mask(chain: Chain, weights: Weights) -> tuple[Band, Any] | None:
-    """The band outside of which all weights are 0, and the value of an element within it.
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The keys that numbers of a row let it see: neighbours, from a first to a last one.
+
+    Attributes:
+        first: the first one, int32, from 0 to their number; ``None``: 0.
+        last: the last one, int32, -1 for none at all; ``None``: the last there is.
+    """
+
+    first: Expression | None
+    last: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What a mask leaves.
+
+    Attributes:
+        band: the band outside of which all weights are 0.
+        reach: the keys outside of which they are, too; ``None``: all.
+        expected: the band of both if the numbers in memory that a row has, its positions, are 0, 1,
+            2, and so on, as those of a prompt; ``None`` without any.
+        weights: the weights of what is left.
+    """
+
+    band: Band
+    reach: Reach | None
+    expected: Band | None
+    weights: Weights
+
+
+def find_mask(chain: Chain, weights: Weights) -> Mask:
+    """What comparisons of keys with numbers of their rows leave to be seen.
 
     before: ``Select(j - i <= 3, score * 0.125, -inf)``
     after:  ``score * 0.125``, with a band up to diagonal 3
+    before: ``Select(j <= position[i] && kept[j], score * 0.125, -inf)``
+    after:  ``Select(kept[j], score * 0.125, -inf)``, where a row sees keys up to ``position[i]``
 
-    Which elements a comparison of the indices holds for is a matter of their diagonal, ``j - i``.
-    Between the diagonals at which the outcome of one changes, each is a constant, and what is then
-    left of the value is either minus infinity, whatever the score, or the same expression.
+    A comparison counts if, with it decided one way, nothing but minus infinity is left of the
+    score, whatever all else says, and if it can be solved for the key.
 
     A finite number in place of minus infinity is as good where every row keeps a key, which then
     weighs so much more, and where nothing else can hide that one. (If a whole row is at that
     number, its weights are all the same.)
-
-    Returns:
-        ``None`` where the mask is none or not of this kind.
     """
+    found = _find(chain, weights, _HIGHEST_FILL)
+    (rows,), (scores,) = chain.first.left.free, weights.element.given
+    is_alone = all(is_load_of(load, scores) for load in loads_in(found.weights.element.value))
+    keeps_all = found.band.reaches_all_rows(rows.extent, chain.keys.extent)
+    is_sure = found.reach is None and is_alone and keeps_all
+    return found if is_sure else _find(chain, weights, -math.inf)
+
+
+def _find(chain: Chain, weights: Weights, highest: float) -> Mask:
+    """What is left where numbers up to ``highest`` hide keys."""
     (rows,), keys = chain.first.left.free, chain.keys
-    outcomes = _Outcomes(weights, rows.name, keys.name)
-    starts = outcomes.starts(1 - rows.extent, keys.extent - 1)
-    values = [outcomes.at(start) for start in starts]
-    fills = [_fill(value) for value in values]
-    runs = find_runs([fill is None for fill in fills])
-    if len(runs) != 1 or all(fill is None for fill in fills):
-        return None
-    first, last = runs[0]
-    inside = values[first]
-    if not all(tvm_ffi.structural_equal(inside, value) for value in values[first : last + 1]):
-        return None
-    band = Band(
-        None if first == 0 else starts[first],
-        None if last == len(starts) - 1 else starts[last + 1] - 1,
+    row, key = ({dtype: tirx.Var(axis.name, dtype) for dtype in _INTEGERS} for axis in (rows, keys))
+    element = _with_variables(weights.element, {rows.name: row, keys.name: key})
+    firsts: list[Any] = []
+    lasts: list[Any] = []
+    while (found := _next(element.value, key, highest)) is not None:
+        kind, number, value = found
+        firsts += [number + _FIRST[kind]] if kind in _FIRST else []
+        lasts += [number + _LAST[kind]] if kind in _LAST else []
+        element = replace(element, value=value)
+
+    def diagonal(number: Any) -> int | None:
+        """The diagonal that a number of each row is; ``None`` if it is not on one."""
+        found = sym.Analyzer().simplify(number - row[str(number.ty.dtype)])
+        return int(found) if isinstance(found, tirx.IntImm) else None
+
+    def expected(number: Any) -> int | None:
+        """The same if a row's position is the row."""
+
+        def load(node: ir.TensorLoad) -> Any:
+            dtype = str(node.ty.dtype)
+            is_of_row = uses(list(node.indices), list(row.values()))
+            return row[dtype] if is_of_row and dtype in row else tirx.const(0, dtype)
+
+        return diagonal(tvm_ffi.structural_map(number, [(ir.TensorLoad, load)], order="pre"))
+
+    band = _band(firsts, lasts, diagonal).of(rows.extent, keys.extent)
+    firsts, lasts = ([n for n in own if diagonal(n) is None] for own in (firsts, lasts))
+    weights = replace(weights, element=element)
+    if not firsts and not lasts:
+        return Mask(band, None, None, weights)
+    reach = Reach(
+        _clamped(element, firsts, tirx.Max, (0, keys.extent)),
+        _clamped(element, lasts, tirx.Min, (-1, keys.extent - 1)),
     )
-    is_infinite = all(fill in (None, -math.inf) for fill in fills)
-    is_alone = all(is_load_of(load, weights.element.given[0]) for load in loads_in(inside))
-    if not is_infinite and not (is_alone and band.reaches_all_rows(rows.extent, keys.extent)):
+    return Mask(band, reach, band.within(_band(firsts, lasts, expected)), weights)
+
+
+def _with_variables(element: Expression, variables: Mapping[str, Mapping[str, Any]]) -> Expression:
+    """An expression with one variable for each of some axes and types of integers.
+
+    Args:
+        element: the expression.
+        variables: name of an axis -> type -> variable, also in place of one that is cast to it.
+    """
+    axes = {var: name for name, own in variables.items() for var in own.values()}
+    names = {**element.variables, **axes}
+
+    def variable(node: Any) -> Any:
+        inner = node
+        while isinstance(inner, tirx.Cast) and str(inner.ty.dtype) in _INTEGERS:
+            inner = inner.value
+        own = variables.get(names.get(inner, "")) if isinstance(inner, tirx.Var) else None
+        return node if own is None else own.get(str(node.ty.dtype), node)
+
+    entries = [(tirx.Var, variable), (tirx.Cast, variable)]
+    value = tvm_ffi.structural_map(element.value, entries, order="post")
+    known = {var: AffineIndex(((name, 1),)) for var, name in axes.items()}
+    return replace(element, value=value, axes={**element.axes, **known})
+
+
+def _band(
+    firsts: Sequence[Any], lasts: Sequence[Any], diagonal: Callable[[Any], int | None]
+) -> Band:
+    """The band between the first and the last keys of rows that are on diagonals."""
+    lowers, uppers = ([d for d in map(diagonal, own) if d is not None] for own in (firsts, lasts))
+    return Band(max(lowers, default=None), min(uppers, default=None))
+
+
+def _next(value: Any, key: Mapping[str, Any], highest: float) -> tuple[type, Any, Any] | None:
+    """A comparison that seen keys pass, the number they are compared with, the value for them."""
+    for node in nodes_in(value, *_NEGATED):
+        for outcome in (True, False):
+            kind = type(node) if outcome else _NEGATED[type(node)]
+            solved = None if kind is tirx.NE else _solved(node, kind, key)
+            fill = None if solved is None else _fill(_decided(value, node, not outcome))
+            if solved is not None and fill is not None and fill <= highest:
+                return *solved, _decided(value, node, outcome)
+    return None
+
+
+def _decided(value: Any, comparison: Any, outcome: bool) -> Any:
+    """What is left of a value once a comparison is decided."""
+
+    def known(node: Any) -> Any:
+        is_same = tvm_ffi.structural_equal(node, comparison)
+        return tirx.const(outcome, "bool") if is_same else node
+
+    entries = [(type(comparison), known)]
+    return sym.Analyzer().simplify(tvm_ffi.structural_map(value, entries, order="post"))
+
+
+def _solved(node: Any, kind: type, key: Mapping[str, Any]) -> tuple[type, Any] | None:
+    """``kind`` between a comparison's sides as one of the key with a number that has none."""
+    dtype = str(node.a.ty.dtype)
+    if dtype not in key or not uses(node, [key[dtype]]):
         return None
-    return band, inside
+    ranges, difference = sym.Analyzer(), node.a - node.b
+    rest = ranges.simplify(substituted(difference, {key[dtype]: tirx.const(0, dtype)}))
+    for step in (1, -1):
+        left = ranges.simplify(difference - key[dtype] * step - rest)
+        if number_in(left) == 0:
+            number = ranges.simplify(rest * -step)
+            return kind if step > 0 else _MIRRORED.get(kind, kind), number
+    return None
 
 
-class _Outcomes:
-    """A value, and what is left of it once the comparisons of its indices are decided."""
-
-    def __init__(self, weights: Weights, row: str, key: str) -> None:
-        self._value = weights.element.value
-        self._names = Names(weights.element.variables)
-        self._row, self._key = row, key
-        self._found: list[tuple[Any, int, int]] = []  # comparison; a, b of a * diagonal + b
-        entries = [(kind, self._read) for kind in _COMPARISONS]
-        tvm_ffi.structural_walk(self._value, entries, order="pre")
-
-    def starts(self, lowest: int, highest: int) -> list[int]:
-        """Diagonals from which on, to the next, all outcomes stay as they are."""
-        changes = {-offset // slope + past for _, slope, offset in self._found for past in (0, 1)}
-        return [lowest, *sorted(start for start in changes if lowest < start <= highest)]
-
-    def at(self, diagonal: int) -> Any:
-        """Value that is left on a diagonal."""
-
-        def decided(node: Any) -> Any:
-            for known, slope, offset in self._found:
-                if node.same_as(known):
-                    outcome = _COMPARISONS[type(node)](slope * diagonal + offset, 0)
-                    return tirx.const(outcome, "bool")
-            return node
-
-        entries = [(kind, decided) for kind in _COMPARISONS]
-        decided_value = tvm_ffi.structural_map(self._value, entries, order="post")
-        return sym.Analyzer().simplify(decided_value)
-
-    def _read(self, node: Any) -> None:
-        """Note a comparison of integers if it depends on key minus row alone."""
-        if "int" not in str(node.a.ty.dtype):
-            return
-        difference = affine_index(node.a - node.b, self._names)
-        slope = difference.coefficient(self._key)
-        if difference.is_exact and dict(difference.terms) == {self._row: -slope, self._key: slope}:
-            self._found.append((node, slope, difference.offset))
+def _clamped(
+    element: Expression, numbers: Sequence[Any], combine: type, ends: tuple[int, int]
+) -> Expression | None:
+    """Numbers of a row, combined to one that is a key, int32; ``None`` where there are none."""
+    if not numbers:
+        return None
+    wide = [tirx.Cast("int64", number) for number in numbers]
+    low, high = (tirx.const(end, "int64") for end in ends)
+    value = tirx.Max(tirx.Min(functools.reduce(combine, wide), high), low)
+    return replace(element, value=tirx.Cast("int32", value), given=())
 
 
 def _fill(value: Any) -> float | None:

@@ -60,7 +60,7 @@ class _MmaWarps(Warps):
         buffers: Mapping[str, Any],
     ) -> None:
         super().__init__(tile, found, block, thread, origin, buffers)
-        size = tile.shared_bytes
+        size = tile.operand_bytes
         self.memory = ib.alloc_buffer((size,), "uint8", scope=self.scope, align=128)
         self._words = ib.decl_buffer(
             (size // 4,), "uint32", data=self.memory.data, scope=self.scope

@@ -104,9 +104,24 @@ class Weighing:
         self._chain, self._weights = found.chain, found.weights
         self._count = found.key_count
         self._held, self._buffers = held, buffers
+        # The first and the last key of each row that the numbers in memory let it see, if any do.
+        self._found, self._ends = (
+            found,
+            ()
+            if found.reach is None
+            else tuple(ib.alloc_buffer((held.rows,), "int32", scope="local") for _ in range(2)),
+        )
 
-    def start(self) -> None:
-        """Begin with no keys."""
+    def start(self, origin: Place) -> None:
+        """Begin with no keys.
+
+        Args:
+            origin: values of the axes that the block has.
+        """
+        for row in range(self._held.rows if self._ends else 0):
+            seen = self._found.sees(self._place(origin, row, tirx.const(0)), self._buffers)
+            for into, key in zip(self._ends, seen, strict=True):
+                ib.buffer_store(into, key, [row])
 
     def weigh(self, origin: Place, first: Any) -> None:
         """Turn the scores of a tile of keys, the first of which is ``first``, into weights."""
@@ -128,17 +143,21 @@ class Weighing:
             ib.buffer_store(scores, value, [i])
 
     def _hide(self, origin: Place, first: Any) -> None:
-        """Give no weight to keys behind the last one, and outside of the band.
+        """Give no weight to keys behind the last one, outside of the band, and out of reach.
 
         Most tiles have no such key for any of the rows that take this choice together.
         """
         held, band = self._held, self._chain.band
         extent, keys = self._count, held.keys
-        is_even = isinstance(extent, int) and extent % keys == 0
+        is_even = isinstance(extent, int) and (extent % keys == 0 or bool(self._ends))
         (axis,) = self._chain.first.left.free
         diagonal = first - (origin[axis.name] + held.first)  # of the first of these rows, and key
         reached = [] if is_even else [first > extent - keys]
         reached += band.crosses(diagonal, held.span, keys)
+        ends = [[own[row] for row in range(held.rows)] for own in self._ends]
+        if ends:
+            reached.append(first < functools.reduce(ib.max, ends[0]))
+            reached.append(first + (keys - 1) > functools.reduce(ib.min, ends[1]))
         if not reached:
             return
         outside = tirx.const(self._outside, "float32")
@@ -147,6 +166,8 @@ class Weighing:
                 own = diagonal + key - (held.row(row) - held.first)
                 kept = [] if is_even else [first + key < extent]
                 kept += band.holds(own)
+                if ends:
+                    kept += [first + key >= ends[0][row], first + key <= ends[1][row]]
                 value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
                 ib.buffer_store(held.scores, value, [i])
 
@@ -190,8 +211,9 @@ class RunningSoftmax(Weighing):
         )
         self._slope, self._lowest = slope, lowest
 
-    def start(self) -> None:
+    def start(self, origin: Place) -> None:
         """Begin with no keys: the lowest maximum, and sums of zero."""
+        super().start(origin)
         # The first tile may have no key for a row: its maximum, times the slope, is a number yet.
         lowest = self._lowest / max(1.0, _LOG2_E * (self._slope or 0.0))
         for row in range(self._held.rows):

@@ -51,7 +51,7 @@ class _Waves(Warps):
     ) -> None:
         super().__init__(tile, found, block, thread, origin, buffers)
         self._unit, chain = unit, found.chain
-        size = tile.shared_bytes // WORD
+        size = tile.operand_bytes // WORD
         self.memory = ib.alloc_buffer((size,), "uint32", scope=self.scope, align=128)
         self.held = held = WaveRows(unit, tile, thread, chain.second.right.tensor.dtype)
         self.row = held.first

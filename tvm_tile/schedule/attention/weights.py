@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -19,12 +19,13 @@ from tvm_tile.graph.expression import (
     number_in,
     substituted,
     summand,
+    variables_in,
 )
 from tvm_tile.graph.extract import loads_in
-from tvm_tile.graph.tile_graph import AffineIndex, Operator
+from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.tensor_cores.epilogue import are_same
 
-_HALVES = ("float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
 _HIGHEST = 3.4028234663852886e38  # of float32, finite
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
@@ -48,17 +49,26 @@ class Weights:
     @property
     def slope(self) -> float | None:
         """The factor, where an element is its score times a positive constant."""
-        value, (scores,) = without_casts(self.element.value), self.element.given
-        if is_load_of(value, scores):
-            return 1.0
-        factor = number_in(value.b) if isinstance(value, tirx.Mul) else None
-        if factor is None or factor <= 0 or not is_load_of(without_casts(value.a), scores):
-            return None
-        return factor
+        value, factor = without_casts(self.element.value), 1.0
+        while isinstance(value, tirx.Mul) and (own := number_in(value.b)) is not None:
+            value, factor = without_casts(value.a), factor * own
+        return factor if factor > 0 and is_load_of(value, self.element.given[0]) else None
+
+    def scaled(self, factor: float) -> Weights:
+        """The weights of scores that are to be scaled first."""
+        if factor == 1:
+            return self
+
+        def load(node: ir.TensorLoad) -> Any:
+            is_score = node.source.same_as(self.element.given[0])
+            return node * tirx.const(factor, "float32") if is_score else node
+
+        value = tvm_ffi.structural_map(self.element.value, [(ir.TensorLoad, load)], order="post")
+        return replace(self, element=replace(self.element, value=value))
 
 
 def read_weights(
-    between: Sequence[SBlock], weight: Any, scores: Any, first: Operator
+    between: Sequence[SBlock], weight: Any, scores: Any, axes: Mapping[Any, AffineIndex]
 ) -> Weights | None:
     """Read the arithmetic on scores between two products, the second's left factor included.
 
@@ -67,14 +77,10 @@ def read_weights(
             any element of the row is not minus infinity; or nothing.
         weight: the factor, an expression of scores and of what ``between`` writes.
         scores: the first product's output.
-        first: the first product.
+        axes: variables of the weight -> the axes that they stand for.
     """
     loads = loads_of(weight, scores)
     if any(not are_same(loads[0].indices, load.indices) for load in loads):
-        return None
-    pairs = list(zip(loads[0].indices, first.write.indices, strict=True))
-    axes = {var: AffineIndex(own.terms[:1]) for var, own in pairs if own.terms}
-    if not all(isinstance(var, tirx.Var) for var in axes):
         return None
     softmax = _softmax(between, weight, scores) if between else (weight, None, False)
     if softmax is None:
@@ -171,9 +177,8 @@ def _exponent(value: Any, most: Any) -> Any | None:
 def _is_same_score(value: Any, other: Any, scores: Any) -> bool:
     """Whether two expressions make the same of a score, each with variables of its own."""
     places = [next((load.indices for load in loads_of(e, scores)), ()) for e in (value, other)]
-    names = {
-        theirs: mine for mine, theirs in zip(*places, strict=False) if isinstance(theirs, tirx.Var)
-    }
+    own, others = (variables_in(list(indices)) for indices in places)
+    names = dict(zip(others, own, strict=False))
     theirs = substituted(without_casts(other), names)
     return bool(tvm_ffi.structural_equal(theirs, without_casts(value)))
 
@@ -220,7 +225,7 @@ def _in_float32(expr: Any, scores: Any, given: Any) -> Any:
 
 def _is_float(expr: Any) -> bool:
     """Whether an expression is a number in float32 or half precision."""
-    return str(expr.ty.dtype) in ("float32", *_HALVES)
+    return str(expr.ty.dtype) in ("float32", *HALVES)
 
 
 def _float32(expr: Any) -> Any:

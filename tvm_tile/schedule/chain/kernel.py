@@ -44,6 +44,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import begin_weighing
+from tvm_tile.schedule.attention.walk import KeyWalk
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
@@ -72,6 +73,7 @@ class _ChainKernel:
     sides: Sequence[TmaChunks]
     maps: Sequence[Any]
     rings: Sequence[Ring]
+    walk: KeyWalk
     block: Any
     thread: Any
 
@@ -80,38 +82,30 @@ class _ChainKernel:
         """The chain that is computed."""
         return self.found.chain
 
-    def tiles_of(self, origin: Place) -> tuple[Any, Any]:
-        """The first tile of keys for an item's rows, and how many from there on, one at least.
+    def for_items(self, body: Callable[[Place, Any, Any], None]) -> None:
+        """Run ``body`` for each of the block's items.
 
-        Producer and consumers ask here, each for itself, with the origin of an item that they count
-        by the block's number alone: so both find the same numbers, and whatever is copied is waited
-        for and given back.
+        It is given the place of the item's first row, the first tile of keys for its rows, and how
+        many there are from there on. Producer and consumers count items by the block's number
+        alone, and ask for an item's tiles, each for itself, and find the same numbers: so whatever
+        is copied is waited for and given back. Items behind the rows of a call are left out by
+        both.
         """
-        (rows,) = self.chain.first.left.free
-        size = self.tile.rows, self.found.key_count, self.tile.keys
-        first, end = self.chain.band.tiles(origin[rows.name], *size, ib.min, ib.max)
-        return bound(first), bound(end - first)
-
-    def for_items(self, body: Callable[[Place], None]) -> None:
-        """Run ``body`` for each of the block's items, given the place of its first row.
-
-        Items behind the rows of a call are left out, by the producer and by the consumers alike.
-        """
-        rows = self.chain.first.left.free[0]
         rounds = self.tile.rounds
         with ib.serial(rounds.turns(self.block)) as turn:
-            number, tile = rounds.place(ib.Bind(rounds.item(turn, self.block)))
-            batch = self.chain.first.batch
-            place = dict(digits(ib.Bind(number), batch, [axis.extent for axis in batch]))
-            place = {name: ib.Bind(value) for name, value in place.items()}
-            place[rows.name] = ib.Bind(tile * self.tile.rows)
+            place = first_row(self.chain, self.tile, ib.Bind(rounds.item(turn, self.block)))
             with when(self.found.needs(place)):
-                body(place | {axis.name: tirx.const(0) for axis in self.chain.second.right.free})
+                columns = {axis.name: tirx.const(0) for axis in self.chain.second.right.free}
+                body({**place, **columns}, *self.walk.tiles(place, turn))
 
 
-def bound(value: Any) -> Any:
-    """The variable that an expression is bound to; a number as it is."""
-    return value if isinstance(value, int) else ib.Bind(value)
+def first_row(chain: Chain, tile: ChainTile, item: Any) -> Place:
+    """The place of the first row of an item: values of the rows' and the batch's axes."""
+    (rows,), batch = chain.first.left.free, chain.first.batch
+    number, own = tile.rounds.place(item)
+    place = dict(digits(ib.Bind(number), batch, [axis.extent for axis in batch]))
+    place = {name: ib.Bind(value) for name, value in place.items()}
+    return place | {rows.name: ib.Bind(own * tile.rows)}
 
 
 def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
@@ -142,8 +136,16 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         stage_bytes = values_start - keys_start + tile.keys // deep * values.size
         stages = (1, 0), (tile.stages, stage_bytes), (tile.stages, stage_bytes)
         rings = [make_ring(data, *own, tile.consumers, thread) for own in stages]
+        rounds = tile.rounds
+
+        def origin(turn: Any) -> Place:
+            """The place of the first row of a turn's item; of the last one, if there is none."""
+            item = ib.Bind(ib.min(rounds.item(turn, block), rounds.items - 1))
+            return first_row(chain, tile, item)
+
+        walk = KeyWalk(found, tile, thread, buffers, origin, lambda: ib.evaluate(T.cuda.cta_sync()))
         ib.evaluate(T.cuda.cta_sync())
-        kernel = _ChainKernel(found, tile, sides, maps, rings, block, thread)
+        kernel = _ChainKernel(found, tile, sides, maps, rings, walk, block, thread)
         corners = (4 * tile.consumers, CORNER_ROWS, CORNER_PITCH)
         memory = ib.alloc_buffer(corners, "float32", scope="shared")
         rows = Boxed(second.left, (tile.rows,), tile.rows)
@@ -178,10 +180,9 @@ def _produce(kernel: _ChainKernel) -> None:
         first, starts = place[chain.keys.name], range(0, tile.keys, kernel.sides[_VALUES].chunk)
         return [{**place, chain.keys.name: first + start if start else first} for start in starts]
 
-    def item(origin: Place) -> None:
+    def item(origin: Place, first: Any, count: Any) -> None:
         """Copy everything that an item needs."""
         fill(_LEFT, *lines(origin))
-        first, count = kernel.tiles_of(origin)
         with ib.serial(count) as step:
             place = {**origin, chain.keys.name: (first + step) * tile.keys}
             fill(_KEYS, *lines(place))
@@ -257,9 +258,8 @@ def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) 
     own = _ChainConsumer(kernel, buffers)
     rows = own.rows
 
-    def item(origin: Place) -> None:
-        begin, count = kernel.tiles_of(origin)
-        rows.start()
+    def item(origin: Place, begin: Any, count: Any) -> None:
+        rows.start(origin)
         own.wait(_LEFT)
         own.wait(_KEYS)
         own.score()

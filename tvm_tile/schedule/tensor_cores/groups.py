@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tvm import tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, Schedule
 
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.schedule.s_tir.steps import SBlockRV
@@ -20,15 +20,30 @@ from tvm_tile.schedule.s_tir.steps import SBlockRV
 
 def split_groups(sch: Schedule, block: SBlockRV) -> None:
     """Give ``block`` an axis of groups, if one of its own is divided by their size."""
-    variables = list(sch.get(block).iter_vars)
-    for division in nodes_in(sch.get(block).body, tirx.FloorDiv):
-        for place, v in enumerate(variables):
-            if division.a.same_as(v.var) and int(v.dom.extent) % int(division.b) == 0:
-                index = tirx.IndexMap.from_func(
-                    partial(_split, place, int(division.b)), ndim=len(variables)
-                )
-                sch.transform_block_layout(block, index)
-                return
+    found = division_in(sch.get(block))
+    if found is not None:
+        split_axis(sch, block, *found)
+
+
+def division_in(block: SBlock) -> tuple[int, int] | None:
+    """Which axis of a block is divided by the size of groups, and that size."""
+    for division in nodes_in(block.body, tirx.FloorDiv):
+        place = axis_of(block, division.a)
+        if place is not None and int(block.iter_vars[place].dom.extent) % int(division.b) == 0:
+            return place, int(division.b)
+    return None
+
+
+def axis_of(block: SBlock, value: Any) -> int | None:
+    """The place of the axis of a block that an expression is; ``None`` if it is none."""
+    return next((n for n, v in enumerate(block.iter_vars) if value.same_as(v.var)), None)
+
+
+def split_axis(sch: Schedule, block: SBlockRV, place: int, size: int) -> None:
+    """Split an axis of ``block``, by its place, into groups and the ``size`` values of each."""
+    count = len(sch.get(block).iter_vars)
+    index = tirx.IndexMap.from_func(partial(_split, place, size), ndim=count)
+    sch.transform_block_layout(block, index)
 
 
 def _split(place: int, size: int, *values: Any) -> list[Any]:

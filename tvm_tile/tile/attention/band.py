@@ -33,6 +33,20 @@ class Band:
         last_begins = self.lower is None or rows - 1 + self.lower < columns
         return first_ends and last_begins
 
+    def within(self, other: Band) -> Band:
+        """The band of what is in both."""
+        lowers, uppers = (self.lower, other.lower), (self.upper, other.upper)
+        return Band(
+            max((d for d in lowers if d is not None), default=None),
+            min((d for d in uppers if d is not None), default=None),
+        )
+
+    def of(self, rows: int, columns: int) -> Band:
+        """The band as far as it bounds a matrix."""
+        lower = None if self.lower is not None and self.lower <= 1 - rows else self.lower
+        upper = None if self.upper is not None and self.upper >= columns - 1 else self.upper
+        return Band(lower, upper)
+
     def holds(self, diagonal: Any) -> list[Any]:
         """Conditions on ``j - i`` that hold for elements in the band."""
         bounds = []

@@ -13,11 +13,13 @@ called keys here are its hidden channels, scores and weights their values before
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 
-from tvm_tile.graph.tile_graph import Access, Axis, Operator
+from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
 from tvm_tile.tile.attention.rounds import Rounds
 from tvm_tile.tile.units.product import Operand, Product, find_product
@@ -33,6 +35,8 @@ class Chain:
         first: rows times keys.
         second: rows times columns, summed over the keys; its left operand is made on chip.
         band: the rows' keys outside of it weigh nothing.
+        expected: the band that is walked through if rows' positions, numbers in memory that say
+            which keys they see, are 0, 1, 2, and so on; ``None``: nothing but ``band`` says that.
         beside: bytes of what else weights are made of, such as a mask or a bias.
         operations: operations that make a weight of a score where there is no softmax; else
             ``None``.
@@ -41,6 +45,7 @@ class Chain:
     first: Product
     second: Product
     band: Band = EVERYWHERE
+    expected: Band | None = None
     beside: int = 0
     operations: int | None = None
 
@@ -69,9 +74,22 @@ class Chain:
             size: rows and keys of a tile.
             most: blocks; ``None``: one for each tile of rows of each batch.
         """
-        lengths = self.band.kept_tiles((self.first.left.extent, self.keys.extent), size)
+        shape = self.first.left.extent, self.keys.extent
+        lengths = (self.expected or self.band).kept_tiles(shape, size)
         items = len(lengths) * self.first.batches
         return Rounds(lengths, self.first.batches, min(items, most or items))
+
+    def seekers(self, rows: int, threads: int, rounds: Rounds) -> int:
+        """Threads that look together for the keys that an item's rows see; 0: the band tells.
+
+        Args:
+            rows: rows of an item; a seeker has four, or more.
+            threads: threads of a block.
+            rounds: order in which blocks take items; each of a block's has its own seekers.
+        """
+        if self.expected is None:
+            return 0
+        return min(rows // 4, threads // rounds.most_turns)
 
     @property
     def has_softmax(self) -> bool:
@@ -126,14 +144,16 @@ def _along(product: Product, rows: Axis) -> Product:
     """A product whose left operand's other axes are its batch's: each makes rows of its own."""
     others = tuple(axis for axis in product.left.free if axis != rows)
     left = replace(product.left, free=tuple(axis for axis in product.left.free if axis == rows))
-    return replace(product, left=left, batch=(*others, *product.batch))
+    # Neighbours, such as heads of a group, read the same keys.
+    return replace(product, left=left, batch=(*product.batch, *others))
 
 
 def with_axes_of(first: Operator, second: Operator) -> Operator | None:
     """``second``, its axes named as in ``first`` where both walk through the same elements.
 
     Returns:
-        ``None`` unless each dimension of the output of ``first`` is read along one axis.
+        ``None`` unless each dimension of the output of ``first`` is read along one axis, or along
+        all digits of a number that both write alike.
     """
     handed = [read for read in second.reads if read.tensor == first.write.tensor]
     names = _same_axes(first, second, handed[0]) if len(handed) == 1 else None
@@ -142,20 +162,28 @@ def with_axes_of(first: Operator, second: Operator) -> Operator | None:
 
 def _same_axes(first: Operator, second: Operator, handed: Access) -> dict[str, str] | None:
     """Name of an axis of ``second`` -> of the axis of ``first`` that wrote what it reads."""
-    extents = first.extents | second.extents
-    names = {}
+    names: dict[str, str] = {}
     for wrote, reads in zip(first.write.indices, handed.indices, strict=True):
-        long = [[t for t in index.terms if extents[t[0]] > 1] for index in (wrote, reads)]
-        if wrote.offset or reads.offset or any(len(terms) > 1 for terms in long):
+        own, others = _digits(wrote, first.extents), _digits(reads, second.extents)
+        if own is None or others is None or [t[:2] for t in own] != [t[:2] for t in others]:
             return None
-        if len(long[0]) != len(long[1]) or any(c != 1 for terms in long for _, c in terms):
-            return None
-        if long[0]:
-            names[long[1][0][0]] = long[0][0][0]
+        names |= {theirs[-1]: mine[-1] for mine, theirs in zip(own, others, strict=True)}
     used = {axis.name for axis in first.axes}
     free = [axis.name for axis in second.axes if axis.name not in names]
     # Names of its own may be names of the first one's, too.
     return names | {name: name if name not in used else f"{name}.second" for name in free}
+
+
+def _digits(index: AffineIndex, extents: Mapping[str, int]) -> list[tuple[int, int, str]] | None:
+    """Coefficients, extents and names of the axes that are an index's digits, the fastest first.
+
+    Returns:
+        ``None`` where the index is no number of these digits.
+    """
+    found = sorted((c, extents[name], name) for name, c in index.terms if extents[name] > 1)
+    places = itertools.accumulate((extent for _, extent, _ in found), mul, initial=1)
+    is_number = all(c == place for (c, _, _), place in zip(found, places, strict=False))
+    return found if is_number and not index.offset else None
 
 
 def _renamed(operator: Operator, names: dict[str, str]) -> Operator:

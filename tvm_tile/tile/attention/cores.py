@@ -127,6 +127,7 @@ def _tile(
         return None
     depth = -(-chain.first.depth.extent // VECTOR) * VECTOR
     columns = -(-chain.second.right.extent // across) * across
+    rounds = chain.rounds((rows, keys))
     tile = CoreTile(
         rows=rows,
         keys=keys,
@@ -134,10 +135,11 @@ def _tile(
         across=across,
         depth=depth,
         columns=columns,
-        rounds=chain.rounds((rows, keys)),
+        rounds=rounds,
+        seekers=chain.seekers(rows, threads, rounds),
     )
     operands = (rows + keys) * tile.depth_pitch + keys * columns
-    shared = (operands + rows * (tile.key_pitch + across)) * FLOAT
+    shared = (operands + rows * (tile.key_pitch + across)) * FLOAT + tile.seen_bytes
     tile = replace(tile, shared_bytes=shared, registers=_registers(tile))
     return tile if tile.registers <= nameable_registers(device) else None
 

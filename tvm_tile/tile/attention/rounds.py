@@ -43,6 +43,11 @@ class Rounds:
         """Whether all tiles are equally long."""
         return min(self.lengths) == max(self.lengths)
 
+    @property
+    def most_turns(self) -> int:
+        """How many items the block takes that takes the most."""
+        return -(-self.items // self.grid)
+
     def turns(self, block: Any) -> Any:
         """How many items a block takes.
 
@@ -98,6 +103,8 @@ class WalkingTile(Tile):
         depth: depth of the first product, rounded up to a multiple that the unit takes.
         columns: columns of the second product, rounded up likewise.
         rounds: order in which blocks take tiles of rows, and of which batches.
+        seekers: threads that look together for the keys that an item's rows see, where numbers in
+            memory say which; 0 where there are none.
     """
 
     rows: int
@@ -105,6 +112,13 @@ class WalkingTile(Tile):
     depth: int
     columns: int
     rounds: Rounds
+    seekers: int = 0
+
+    @property
+    def seen_bytes(self) -> int:
+        """Bytes of shared memory for what they find, and for what is found for each item."""
+        pairs = (self.seekers + 1) * self.rounds.most_turns if self.seekers else 0
+        return pairs * 2 * 4  # of int32
 
     @property
     def grid(self) -> int:

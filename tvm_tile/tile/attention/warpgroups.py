@@ -127,21 +127,26 @@ def _tile(chain: Chain, device: Device, shape: tuple[int, int, int, int, int]) -
     stage = step * (depth * element + lines)
     left, beside = rows * depth * element, _CORNER_BYTES * consumers + BARRIER_BYTES
     capacity = device.memory(MemoryLevel.SHARED).capacity
-    stages = min(_MOST_STAGES, (capacity - left - beside) // stage)
-    if stages < 2:
-        return None
-    return ChainTile(
+    rounds, threads = _rounds(chain, device, rows, step), WARPGROUP * (consumers + 1)
+    if chain.expected is not None and rounds.most_turns > threads:
+        return None  # a thread an item at least looks for its keys
+    tile = ChainTile(
         rows=rows,
         keys=step,
         consumers=consumers,
         depth=depth,
         columns=columns,
-        stages=stages,
-        rounds=_rounds(chain, device, rows, step),
-        ring_bytes=left + stages * stage,
-        shared_bytes=left + stages * stage + beside,
+        stages=0,
+        rounds=rounds,
+        seekers=chain.seekers(rows, threads, rounds),
+        ring_bytes=0,
         registers=registers,
     )
+    beside += tile.seen_bytes
+    stages = min(_MOST_STAGES, (capacity - left - beside) // stage)
+    ring = left + stages * stage
+    own = replace(tile, stages=stages, ring_bytes=ring, shared_bytes=ring + beside)
+    return own if stages >= 2 else None
 
 
 def _rounds(chain: Chain, device: Device, rows: int, keys: int) -> Rounds:

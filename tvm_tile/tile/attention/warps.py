@@ -54,6 +54,11 @@ class WarpAttentionTile(WalkingTile):
         return self.unit.warp * self.warps
 
     @property
+    def operand_bytes(self) -> int:
+        """Bytes of shared memory for operands, and for sums on their way out."""
+        return self.shared_bytes - self.seen_bytes
+
+    @property
     def store_shape(self) -> tuple[int, int, int]:
         """Floats through which sums go out, a corner a warp, where operands were."""
         layout = self.unit.sum_layout(self.columns)
@@ -114,6 +119,7 @@ def _tile(
         return None
     depth = -(-chain.first.depth.extent // unit.depth) * unit.depth
     columns = -(-chain.second.right.extent // unit.rows) * unit.rows
+    rounds = chain.rounds((rows, keys))
     tile = WarpAttentionTile(
         unit=unit,
         rows=rows,
@@ -122,11 +128,13 @@ def _tile(
         keys=keys,
         depth=depth,
         columns=columns,
-        rounds=chain.rounds((rows, keys)),
+        rounds=rounds,
+        seekers=chain.seekers(rows, unit.warp * warps, rounds),
     )
     tile = replace(tile, chunks=_chunks(chain, tile))
     end = tile.chunks[-1].start + tile.chunks[-1].size
-    shared = max(end, math.prod(tile.store_shape) * 4)
+    operands = max(end, math.prod(tile.store_shape) * 4)
+    shared = operands + tile.seen_bytes
     tile = replace(tile, shared_bytes=shared, registers=_registers(chain, tile))
     most = _MOST_REGISTERS if isinstance(unit, MmaUnit) else _MOST_OF_WAVES
     return tile if tile.registers <= most else None

@@ -1,0 +1,82 @@
+"""Masks of places and positions are computed anew where they are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import mutator
+
+from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
+from tvm_tile.passes.ir.rewriter import ModuleRewriter, elements_in, is_call_tir
+from tvm_tile.passes.weld.fuse_tiles import with_outputs
+
+_SPREAD = 8  # times as large
+
+
+@tvm.transform.module_pass(opt_level=0, name="RepeatMasks")
+@dataclass(frozen=True, slots=True)
+class RepeatMasks:
+    """Give each function that reads a mask one of its own, so that both become one kernel.
+
+    before: ``m = less_equal(position); y1 = where(m, x1, low); y2 = where(m, x2, low)``
+    after:  ``m1 = less_equal(position); y1 = where(m1, x1, low); m2 = less_equal(position); ...``
+
+    Attention of all layers takes one mask, of a few positions. As one kernel with what makes it,
+    attention is told which keys it hides. A mask is what computes bools, or numbers of bools,
+    element by element, of other masks and of tensors that are much smaller. Only what computes
+    element by element itself is given one.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Called by TVM's pass infrastructure."""
+        repeated = _MaskRepeating(mod).rewritten(mod)
+        return relax.transform.DeadCodeElimination()(repeated)
+
+
+@mutator
+class _MaskRepeating(ModuleRewriter):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._mod = mod
+
+    def visit_function_(self, func: relax.Function) -> relax.Function:
+        return with_outputs(super().visit_function_(func))
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not self._is_injective(call) or self._is_mask(call):
+            return call
+        return self._with_own_masks(call)
+
+    def _with_own_masks(self, call: relax.Call) -> relax.Call:
+        """A call whose masks nothing else reads."""
+        args = []
+        for arg in call.args[1].fields:
+            made = self.lookup_binding(arg) if isinstance(arg, relax.Var) else None
+            is_mask = made is not None and self._is_mask(made)
+            args.append(self.builder_.emit(self._with_own_masks(made)) if is_mask else arg)
+        given = [call.args[0], relax.Tuple(args)]
+        return relax.Call(call.op, given, call.attrs, call.ty_args)
+
+    def _is_mask(self, value: relax.Expr) -> bool:
+        """Whether an expression computes a mask."""
+        if not self._is_injective(value) or not elements_in(value):
+            return False
+        is_bool = str(value.ty.dtype) == "bool"
+        of_masks = 0
+        for arg in value.args[1].fields:
+            made = self.lookup_binding(arg) if isinstance(arg, relax.Var) else None
+            if not 0 < elements_in(arg) * _SPREAD <= elements_in(value):
+                if made is None or not self._is_mask(made):
+                    return False
+                of_masks += str(arg.ty.dtype) == "bool"
+        return is_bool or of_masks > 0
+
+    def _is_injective(self, value: relax.Expr) -> bool:
+        """Whether an expression calls a function that computes each element by itself."""
+        if not is_call_tir(value) or len(value.args) != 2:
+            return False
+        pattern = pattern_of(self._mod[value.args[0]])
+        return pattern is not None and pattern <= OpPattern.INJECTIVE
