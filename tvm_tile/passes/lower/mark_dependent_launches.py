@@ -108,7 +108,7 @@ class _Calls:
                     before = ""
 
     def _count(self, call: relax.Call, constants: set[Any], before: str) -> None:
-        """Count a call, the kernel that it follows, if any, and its arguments that are constants."""
+        """Count a call, the kernel that it follows, and its arguments that are constants."""
         name = str(call.args[0].name_hint)
         self.counts[name] += 1
         self.steps[name] += bool(before)

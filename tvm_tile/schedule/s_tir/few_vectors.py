@@ -19,7 +19,6 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.scene import streamed_names
 from tvm_tile.schedule.s_tir.ends import ignores_zeros
 from tvm_tile.schedule.s_tir.normalize import pads_sums
 from tvm_tile.schedule.s_tir.stacked_sums import stacked
@@ -30,6 +29,7 @@ from tvm_tile.schedule.s_tir.steps import (
     is_output,
     is_reduction,
 )
+from tvm_tile.schedule.scene import streamed_names
 from tvm_tile.tile.few_rows.few_vectors import Matvec, Prologue, find_matvec, side_by_side
 
 

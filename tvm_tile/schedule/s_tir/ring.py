@@ -20,9 +20,9 @@ So what the first items need is asked for before the kernel waits for the one be
 begins, before it makes ``x``. Copies in flight take shared memory instead of registers.
 
 Why this is free of races: a slot is written and read by one thread. It reads a slot behind the
-wait for its own copies into it, and asks for others in its place behind that, in its own order. Each
-item commits one group of copies, even where there is nothing left to ask for, so that the wait for
-all but the last ``stages - 1`` groups is one for the oldest item.
+wait for its own copies into it, and asks for others in its place behind that, in its own order.
+Each item commits one group of copies, even where there is nothing left to ask for, so that the wait
+for all but the last ``stages - 1`` groups is one for the oldest item.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def ringed(
         func: the function, whose copies stand side by side in the innermost of its serial loops.
         names: blocks of the copies, as they were scheduled: vectors of neighbours, to registers.
         stages: steps ahead; one at least.
-        scope: that of shared memory.
+        scope: TVM's name for shared memory.
         constant: blocks of other copies to registers, which are made once, before the wait.
         waits: whether the device has kernels that start while the one before them ends.
     """
@@ -128,7 +128,7 @@ class _Copy:
     Attributes:
         loops: the loops around a vector.
         along: the loop along it.
-        store: what it does.
+        store: the store of one element of it.
     """
 
     loops: tuple[tirx.For, ...]
@@ -173,7 +173,7 @@ class _Walk:
     Attributes:
         loops: the loops, outer ones first.
         unrolled: unrolled loops in these, around the copies.
-        body: what the innermost one does.
+        body: statements of the innermost one.
         copies: the copies in it.
     """
 

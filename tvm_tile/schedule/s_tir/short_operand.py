@@ -40,7 +40,7 @@ def make_operand(
         block: the loop over blocks.
         made: blocks that make the operand, in order; the last one writes it.
         threads: tag of each axis of a block's threads, the slowest first, and its extent.
-        scope: that of shared memory.
+        scope: TVM's name for shared memory.
 
     Returns:
         Names of the tensors that the blocks read once, to registers, and of the copies' blocks.

@@ -33,6 +33,7 @@ SUMS_IN_FLIGHT = 16  # of a thread that adds up what groups have left in shared 
 _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
+_BLOCKS = (2, 3)  # of a multiprocessor, of kernels whose blocks stay
 _WORD = 4  # bytes
 _WIDEST = 4  # words of a store
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
@@ -156,7 +157,9 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
     """Tiles whose blocks stay, and have some steps on their way through shared memory.
 
     Blocks take at most half of a multiprocessor's memory together, so that as many of the kernel
-    that follows find room beside them, and ask for their first steps.
+    that follows find room beside them, and ask for their first steps. They are several to a
+    multiprocessor, as those of the kernel before leave one after the other: of large blocks two
+    would begin where one ends early, and none where one ends late.
     """
     depth, place = operator.axes[product.summed].extent, product.rows[-1]
     size, parts = product.streamed.tensor.element_size, extent_of(operator, product.parts)
@@ -166,8 +169,8 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
     rows, vectors = extent_of(operator, product.rows), extent_of(operator, product.vectors)
     half = device.shared_memory_per_multi_processor // 2
     shapes = itertools.product(
-        *(powers_of_two(32, 256), powers_of_two(1, 4), powers_of_two(128, 512)),
-        *(powers_of_two(1, 8), (1, 2)),
+        *(powers_of_two(32, 256), powers_of_two(1, 4), powers_of_two(256, 512)),
+        *(powers_of_two(1, 8), _BLOCKS),
     )
     for lanes, run, threads, stages, blocks in shapes:
         groups, most = threads // lanes, _MOST_LOADS // (parts * run)
