@@ -130,6 +130,7 @@ def emulated_error(
     late: bool,
     conflicts: bool = False,
     cluster: int = 1,
+    columns: int = 1024,
     only_text: bool = True,
 ) -> float:
     """The largest error of a schedule; see :func:`kernels_error`.
@@ -141,6 +142,7 @@ def emulated_error(
     launched = list(zip(kernels, launches(scheduled), strict=True))
     between = workspaces(scheduled)
     order: dict[str, Any] = {"late": late, "conflicts": conflicts, "cluster": cluster}
+    order["columns"] = columns
     return kernels_error(launched, of, device, folder, between=between, **order)
 
 
@@ -154,6 +156,7 @@ def kernels_error(
     conflicts: bool = False,
     between: Mapping[str, np.ndarray] | None = None,
     cluster: int = 1,
+    columns: int = 1024,
     without: int = 0,
 ) -> float:
     """The largest error of kernels; infinite where they wrote around their outputs.
@@ -168,6 +171,7 @@ def kernels_error(
         conflicts: whether ldmatrix may load rows that lie on the same banks.
         between: what lies between the kernels, by name.
         cluster: blocks of a cluster.
+        columns: threads along the first axis of a block; the rest of them are rows.
         without: as for :func:`~warp_emulator.emulate`.
 
     Raises:
@@ -179,7 +183,7 @@ def kernels_error(
     memory |= {n: guarded(a, is_output=True) for n, a in between.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     order: dict[str, Any] = {"late": late, "backward": not late, "conflicts": conflicts}
-    order |= {"cluster": cluster, "without": without}
+    order |= {"cluster": cluster, "columns": columns, "without": without}
     if device.kernel_language == "rocm":
         order["wave"] = device.warp_size
     for kernel, shape in launched:

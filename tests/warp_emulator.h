@@ -153,6 +153,14 @@ static int any_sync(uint, int value) {
   return value;
 }
 static int __ffs(int value) { return __builtin_ffs(value); }
+static float __shfl_sync(uint, float value, int lane, int) {
+  return from_thread(value, (current & -32) | (lane & 31));
+}
+static float __shfl_down_sync(uint, float value, int distance, int) {
+  return from_thread(value, (current & 31) + distance < 32 ? current + distance : current);
+}
+static uint __activemask() { return ~0u; }
+static void __syncthreads() { cta_sync(); }
 static float __shfl_xor_sync(uint, float value, int distance, int) {
   return from_thread(value, current ^ distance);
 }
@@ -256,6 +264,7 @@ static void wait_group(int left) {  // the last of pending is not committed yet
   while ((int)own.size() - 1 > left) { for (auto &g : own.front()) land(g); own.erase(own.begin()); }
 }
 static void wait_all() { commit(); wait_group(0); }
+static void begun() {}  // the kernel before this one has ended
 
 template <bool TURNED>
 static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t at) {

@@ -27,6 +27,7 @@ _HELPERS = (
     (r"tvm_builtin_ptx_mma_\w+\(", "mma<half>("),
     (r"tvm_builtin_ptx_ldmatrix_\w+_trans_\w+\(", "ldmatrix<true>("),
     (r"tvm_builtin_ptx_ldmatrix_\w+\(", "ldmatrix<false>("),
+    (r"tvm_builtin_ptx_griddepcontrol_\w+\(", "begun("),
     (r"tvm_builtin_ptx_cp_async_commit_group\w*\(", "commit("),
     (r"tvm_builtin_ptx_cp_async_wait_all\w*\(", "wait_all("),
     (r"tvm_builtin_ptx_cp_async_wait_group\w*_(\d+)\(", r"wait_group(\1"),

@@ -80,11 +80,14 @@ def zero_outside(func: tirx.PrimFunc, copies: Sequence[str]) -> tirx.PrimFunc:
 
     before: ``if inside: A_own[v] = A[place + v]``
     after:  ``A_own[v] = A[place + v] if inside else 0``
+
+    Only copies to registers do: other blocks of the same name store where others have stored.
     """
 
     def visit(realize: SBlockRealize) -> SBlockRealize:
         block = realize.block
-        if block.name_hint not in copies or not variables_in(realize.predicate):
+        is_copy = block.name_hint in copies and block.writes[0].source.scope() == "local"
+        if not is_copy or not variables_in(realize.predicate):
             return realize
         filled = zero_unless(realize.predicate, block)
         return SBlockRealize(realize.iter_values, conjunction(()), filled)

@@ -110,9 +110,9 @@ class _Draft:
         summed = self.form.operator.axes[self.product.summed]
         along = math.gcd(length, vector_along(self.product.reused, summed, self.form.operator))
         streamed = (self.product.streamed, *self.product.beside)
-        names = [read.tensor.name for read in streamed]
-        own = _load(sch, nest, _other_read(sch, nest, names), along)
-        copies = [_load(sch, nest, name, tile.vector) for name in names]
+        long = [read.tensor.name for read in streamed]
+        own = _load(sch, nest, _other_read(sch, nest, long), along)
+        copies = [_load(sch, nest, name, tile.vector) for name in long]
         init = sch.decompose_reduction(nest.part, nest.step)
         above = len(sch.get_loops(init)) - nest.spatial
         for loop in (*nest.inner, *list(sch.get_loops(init))[above:]):
