@@ -32,7 +32,7 @@ from tvm_tile.stages.forced import Forced
 pytestmark = pytest.mark.bank(6)
 
 H200 = find_device("nvidia/h200")
-MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 0.0))
+MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 0.0, 0.0))
 NVIDIA = [golden for golden in GOLDENS if golden.name.endswith(("_h200", "_a100"))]
 # One of each rule becomes machine code, which takes as long as all else.
 COMPILED = {golden.rule: golden.name for golden in NVIDIA}

@@ -88,7 +88,8 @@ def test_a_record_holds_what_was_measured_of_them() -> None:
     device = assemble(FACTS, (*READINGS, *MEASURED), date="2026-11-21", versions=VERSIONS)
     known = find_device("nvidia/h200").dependent_launches
     assert known is not None
-    expected = DependentLaunchTimes("NVIDIA H200, 2026-11-21", 7e-7, 3e-8, known.slowed_share)
+    kept = known.slowed_share, known.ahead_seconds
+    expected = DependentLaunchTimes("NVIDIA H200, 2026-11-21", 7e-7, 3e-8, *kept)
     assert device.dependent_launches == expected
     assert from_json(to_json(device)) == device
     before = assemble(FACTS, READINGS, date="2026-11-21", versions=VERSIONS)

@@ -16,7 +16,7 @@ from tvm_tile.options import Options
 from tvm_tile.stages.forced import Forced
 
 H200 = find_device("nvidia/h200")
-MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 0.0))
+MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7, 1e-7, 0.0, 0.0))
 
 
 def test_on_gpus_that_have_them_each_step_starts_early() -> None:
@@ -48,6 +48,8 @@ def test_what_no_kernel_precedes_only_pays_for_the_wait() -> None:
 def test_long_kernels_lose_more_than_an_early_start_gains() -> None:
     assert early_step_seconds(2, 2, H200, 1e-6) is not None
     assert early_step_seconds(2, 2, H200, 1e-4) is None
+    assert early_step_seconds(2, 2, H200, 1e-4, is_ahead=True) is not None
+    assert early_step_seconds(2, 2, H200, 1e-4, lets_go=True) is not None
     assert early_step_seconds(2, 2, H200, 1e-4, forced=True) is not None
 
 
@@ -72,11 +74,11 @@ def test_a_record_keeps_what_was_measured() -> None:
     ("changes", "problem"),
     [
         (
-            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0, 0.0)},
+            {"dependent_launches": DependentLaunchTimes("a test", -1e-7, 0.0, 0.0, 0.0)},
             "overlap_seconds must be zero or more",
         ),
         (
-            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, -1e-9, 0.0)},
+            {"dependent_launches": DependentLaunchTimes("a test", 1e-7, -1e-9, 0.0, 0.0)},
             "wait_seconds must be zero or more",
         ),
     ],

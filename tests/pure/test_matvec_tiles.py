@@ -14,7 +14,8 @@ from operators import access, axes, conv2d, depthwise, index, matmul, row_sum
 from tvm_tile.device import Device, devices, find_device
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.tile.few_rows.few_vectors import Matvec, find_matvec, vector_along
-from tvm_tile.tile.few_rows.matvec import MatvecTile, construct_matvec
+from tvm_tile.tile.few_rows.matvec import construct_matvec
+from tvm_tile.tile.few_rows.matvec_tile import MatvecTile
 
 H200 = find_device("nvidia/h200")
 

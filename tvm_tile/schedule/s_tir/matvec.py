@@ -67,7 +67,8 @@ from tvm_tile.schedule.s_tir.steps import (
     unroll_part,
 )
 from tvm_tile.tile.few_rows.few_vectors import Matvec, vector_along
-from tvm_tile.tile.few_rows.matvec import SUMS_IN_FLIGHT, MatvecTile, construct_matvec
+from tvm_tile.tile.few_rows.matvec import SUMS_IN_FLIGHT, construct_matvec
+from tvm_tile.tile.few_rows.matvec_tile import MatvecTile
 from tvm_tile.tile.rules import MATVEC
 
 _GATHER_LOOPS = 3  # around that: of blocks, of results, of threads

@@ -42,7 +42,7 @@ from tvm_tile.build.tir_passes import open_blocks
 from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.units.asynchronous_copies import asked
+from tvm_tile.schedule.cp_async import asked
 
 _LAUNCH = "thread_extent"
 
@@ -70,7 +70,7 @@ def ringed(
     once = [_written(func, name) for name in constant]
     func = open_blocks(tvm.IRModule({"main": func}))["main"]
     threads = _threads(func.body)
-    walk = _Walk.of(func.body, buffers)
+    walk = _Items.of(func.body, buffers)
     stages = min(stages, walk.items)
     ring = _Ring.of(walk, stages, scope, threads)
     first = [tirx.const(item, walk.dtype) for item in range(stages)]
@@ -111,7 +111,7 @@ def _stores(statement: Any, buffers: Sequence[str]) -> bool:
     """Whether a statement is a copy into one of these buffers, or their allocation."""
     if isinstance(statement, tirx.AllocBuffer):
         return str(statement.buffer.name) in buffers
-    return _Copy.of(statement, buffers) is not None
+    return _OwnCopy.of(statement, buffers) is not None
 
 
 def _threads(body: Any) -> list[tuple[str, int, Any]]:
@@ -122,7 +122,7 @@ def _threads(body: Any) -> list[tuple[str, int, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class _OwnCopy:
     """A copy to registers: vectors of neighbours, in loops that are unrolled.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Copy:
     store: tirx.BufferStore
 
     @classmethod
-    def of(cls, statement: Any, buffers: Sequence[str]) -> _Copy | None:
+    def of(cls, statement: Any, buffers: Sequence[str]) -> _OwnCopy | None:
         """A statement as a copy into one of these buffers; ``None`` where it is none."""
         loops = []
         while isinstance(statement, tirx.For):
@@ -167,7 +167,7 @@ def _number(loops: Sequence[tirx.For], dtype: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _Items:
     """The serial loops around the copies.
 
     Attributes:
@@ -180,14 +180,14 @@ class _Walk:
     loops: tuple[tirx.For, ...]
     unrolled: tuple[tirx.For, ...]
     body: tirx.SeqStmt
-    copies: tuple[_Copy, ...]
+    copies: tuple[_OwnCopy, ...]
 
     @classmethod
-    def of(cls, body: Any, buffers: Sequence[str]) -> _Walk:
+    def of(cls, body: Any, buffers: Sequence[str]) -> _Items:
         """The loops of a kernel that has such copies."""
 
-        def copies_in(statement: Any) -> tuple[_Copy, ...]:
-            found = [_Copy.of(own, buffers) for own in statement]
+        def copies_in(statement: Any) -> tuple[_OwnCopy, ...]:
+            found = [_OwnCopy.of(own, buffers) for own in statement]
             return tuple(copy for copy in found if copy is not None)
 
         own = next(s for s in nodes_in(body, tirx.SeqStmt) if len(copies_in(s)) == len(buffers))
@@ -230,7 +230,7 @@ class _Ring:
         thread: the thread's number in the block.
     """
 
-    walk: _Walk
+    walk: _Items
     stages: int
     starts: tuple[int, ...]
     slots: Any
@@ -238,7 +238,7 @@ class _Ring:
 
     @classmethod
     def of(
-        cls, walk: _Walk, stages: int, scope: str, threads: Sequence[tuple[str, int, Any]]
+        cls, walk: _Items, stages: int, scope: str, threads: Sequence[tuple[str, int, Any]]
     ) -> _Ring:
         """Slots for the copies of a walk, whose vectors are alike."""
         often = math.prod(int(loop.extent) for loop in walk.unrolled)
@@ -253,7 +253,7 @@ class _Ring:
         slots = tirx.decl_buffer(shape, dtype, "ring", scope=scope)
         return cls(walk, stages, starts, slots, thread)
 
-    def _place(self, item: Any, copy: _Copy, element: Any) -> list[Any]:
+    def _place(self, item: Any, copy: _OwnCopy, element: Any) -> list[Any]:
         """The place of an element of a copy's vector, by the loops around it."""
         loops = (*self.walk.unrolled, *copy.loops)
         number = self.starts[self.walk.copies.index(copy)] + _number(loops, self.walk.dtype)
@@ -300,7 +300,7 @@ class _Ring:
         return tirx.SeqStmt([wait, statement, *later])
 
 
-def _is_of(copy: _Copy, statement: Any) -> bool:
+def _is_of(copy: _OwnCopy, statement: Any) -> bool:
     """Whether a statement is a copy's."""
     outer = copy.loops[0] if copy.loops else copy.along
     return bool(statement.same_as(outer))

@@ -8,42 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.schedule.cp_async import asked
 from tvm_tile.schedule.tensor_cores.chunks import Chunks, Run
 from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place, linear
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.units.slab import ELEMENT, UNIT, UNIT_BYTES, Slab
+from tvm_tile.tile.units.slab import ELEMENT, UNIT, Slab
 
 _WORD = 4 // ELEMENT  # elements of 32 bits
 _WORDS = UNIT // _WORD
 
 
 def ask(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> None:
-    """Ask for a copy to shared memory; see :func:`asked`."""
+    """Ask for a copy to shared memory; see :func:`~tvm_tile.schedule.cp_async.asked`."""
     ib.evaluate(asked(into, pointer, size, inside))
-
-
-def asked(into: Any, pointer: Any, size: int, inside: Sequence[Any] = ()) -> Any:
-    """The call that asks for a copy to shared memory, of zeros where not all conditions hold.
-
-    Args:
-        into: pointer to where it goes.
-        pointer: pointer to the source.
-        size: bytes: 4, 8 or 16.
-        inside: the conditions.
-    """
-    # Only whole units may pass by the first-level cache.
-    copy = T.ptx[f"cp.async.{'cg' if size == UNIT_BYTES else 'ca'}.shared.global"]
-    holds = reduce(tirx.And, inside) if inside else None
-    brought = [] if holds is None else [tirx.Select(holds, T.uint32(size), T.uint32(0))]
-    return copy(into, pointer, size, *brought)
 
 
 @dataclass(frozen=True, slots=True)
