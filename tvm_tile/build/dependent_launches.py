@@ -76,7 +76,7 @@ def mark(func: Any, seconds: float, constants: Iterable[str], *, lets_go: bool =
 
 def asks_ahead(func: Any) -> bool:
     """Whether a scheduled PrimFunc says by itself where it waits: behind asking for constants."""
-    return any(map(_is_wait, nodes_in(func.body, _evaluate())))
+    return any(_is_dependency(s, "wait") for s in nodes_in(func.body, _evaluate()))
 
 
 def step_seconds(func: Any) -> float:
@@ -196,7 +196,8 @@ def _waiting(
         for param, kind in zip(kernel.params, arg_types, strict=True)
         if kind == "tensormap"
     ]
-    going = [T.ptx.griddepcontrol.launch_dependents()] if lets_go else []
+    by_itself = any(_is_dependency(s, "launch") for s in nodes_in(kernel.body, Evaluate))
+    going = [T.ptx.griddepcontrol.launch_dependents()] if lets_go and not by_itself else []
     waits = [] if _waits_behind_constants(kernel, constants) else [T.ptx.griddepcontrol.wait()]
     opening = [Evaluate(call) for call in (*going, *maps, *waits)]
     body = SeqStmt([*opening, kernel.body]) if opening else kernel.body
@@ -218,20 +219,20 @@ def _waits_behind_constants(kernel: Any, constants: Collection[str]) -> bool:
         elif isinstance(statement, DeclBuffer):
             if uses(statement, list(others)):
                 others.add(statement.buffer)
-        elif _is_wait(statement):
+        elif _is_dependency(statement, "wait"):
             return True
         elif not isinstance(statement, AllocBuffer) and uses(statement, list(others)):
             return False
     return False
 
 
-def _is_wait(statement: Any) -> bool:
-    """Whether a statement is the wait for the kernel before this one."""
+def _is_dependency(statement: Any, kind: str) -> bool:
+    """Whether a statement waits for the kernel before this one, or lets go the one behind it."""
     if not isinstance(statement, _evaluate()):
         return False
     call = statement.value
     name = str(getattr(getattr(call, "op", None), "name", ""))
-    return _DEPENDENCY in name and "wait" in str(call.args)
+    return _DEPENDENCY in name and kind in str(call.args)
 
 
 def _evaluate() -> Any:

@@ -72,7 +72,8 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
     ):
         rows = tile.decode.keys, tile.decode.values
         waits = not device.has_asynchronous_copies or not all(own.is_asynchronous for own in rows)
-        _Worker(found, tile, threads, buffers, numbers, waits).run()
+        lets_go = device.supports_dependent_launches
+        _Worker(found, tile, threads, buffers, numbers, waits, lets_go=lets_go).run()
     return builder.get().without_attr("global_symbol")
 
 
@@ -87,10 +88,12 @@ class _Worker:
         buffers: Mapping[str, Any],
         numbers: Numbers,
         waits: bool,
+        *,
+        lets_go: bool,
     ) -> None:
         self._found, self._tile, self._threads, self._buffers = found, tile, threads, buffers
         self._group, self._rank, self._thread = numbers
-        self._waits = waits
+        self._waits, self._lets_go = waits, lets_go
         self._rows = rows = tile.decode.rows
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
@@ -170,9 +173,11 @@ class _Worker:
         chunks = -(-tile.turns // tile.chunk)
         if chunks == 1:
             self._look(tirx.const(0))
+            self._let_go()
             self._make_rows()
             self._walk(tirx.const(0))
         else:
+            self._let_go()
             self._make_rows()
             with ib.serial(chunks) as chunk:
                 first = ib.Bind(chunk * tile.chunk)
@@ -186,6 +191,11 @@ class _Worker:
         """The number of a tile: neighbouring ones are other blocks'."""
         tile = self._tile
         return (turn * tile.workers + self._number) * tile.splits + self._rank
+
+    def _let_go(self) -> None:
+        """Let the kernel behind this one begin: what it asks for comes behind the keys."""
+        if self._lets_go:
+            ib.evaluate(T.ptx.griddepcontrol.launch_dependents())
 
     def _look(self, first: Any) -> None:
         """Find the tiles of a chunk with a key that is seen, and ask for the first ones."""
