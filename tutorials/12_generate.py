@@ -163,13 +163,13 @@ told = step.explain("all")
 print()
 print(told[told.index("co-scheduled:") :])
 
-# 6. A step is two CUDA graphs. Outside of them is only what touches memory that differs from call
-#    to call, such as copies of the token's values and of its position, and the kernel that stores
-#    the result, here the persistent one. The cache stays where it is, and is written in place.
+# 6. A step is a CUDA graph and what touches memory that differs from call to call: here the first
+#    kernel reads the token's values, the second one its position, and the persistent one stores the
+#    result. Attention itself appends the new keys and values to the cache, in place.
 
 launches = step.report.launches
 assert launches is not None
-assert launches.graphs == 2
+assert launches.graphs == 1
 assert "state, written in place: keys, values" in told
 
 # 7. The plan, step by step, and the bytes prefetched ahead of each. `gantt` draws it, vEUs down and

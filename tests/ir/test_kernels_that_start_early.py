@@ -79,7 +79,7 @@ def test_only_tensor_maps_are_asked_for_before_the_wait(golden: Golden) -> None:
         calls, body = opening(kernel)
         *asked, wait = calls
         assert wait == (WAIT, "")
-        assert "griddepcontrol" not in body
+        assert "griddepcontrol_wait" not in body
         assert str(func.params[0].name) not in restricted(kernel)  # an input that others write
         assert {name for name, _ in asked} <= {"tile_ask_for_map"}
 

@@ -86,7 +86,8 @@ def test_rows_without_a_key_are_as_in_pytorch(is_safe: bool) -> None:
     keep[0, :, 1], keep[1, :, 0], keep[1, :, 1, 3:] = False, False, False
     model = _Masked(is_safe=is_safe)
     compiled = tvm_tile.compile(torch.export.export(model, (q, k, v, keep)), device=FEW_LAUNCHES)
-    assert "decode" in {kernel.rule for kernel in compiled.report.kernels}
+    (kernel,) = compiled.report.kernels
+    assert kernel.rule in ("decode", "attention")  # both read keys that heads share
     got = compiled(*(x.numpy() for x in (q, k, v, keep)))
     wanted = model(q.double(), k.double(), v.double(), keep)
     np.testing.assert_allclose(got, wanted.numpy(), rtol=2e-5, atol=2e-6)

@@ -162,9 +162,9 @@ class _BlockWriter:
     def _hold(self, node: TaskNode, var: Any) -> None:
         """Bind those outputs of a tuple that a group takes."""
         if isinstance(node.binding.var.ty, relax.TupleType):
-            for output, value in enumerate(node.outputs):
+            for item, value in zip(node.items, node.outputs, strict=True):
                 if value in self._taken:
-                    self._bind(self._holders[value], relax.TupleGetItem(var, output))
+                    self._bind(self._holders[value], relax.TupleGetItem(var, item))
 
     def _write_view(self, view: View) -> None:
         """Write a view; of a group's member whose outputs are a tuple, an item of the group's."""

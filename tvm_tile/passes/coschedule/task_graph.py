@@ -55,6 +55,14 @@ class TaskNode:
     changes: tuple[int, ...] = ()
 
     @property
+    def items(self) -> tuple[int, ...]:
+        """Where among the call's results those stand that it makes: others lie where they did."""
+        call = self.binding.value
+        if not is_in_place(call):
+            return tuple(range(len(self.outputs)))
+        return tuple(n for n, home in enumerate(written_over(call)) if home is None)
+
+    @property
     def weights(self) -> dict[int, int]:
         """Bytes of the constants among its arguments that take long to read, by their position."""
         constants = ((n, a) for n, a in enumerate(self.arguments) if not isinstance(a, Location))
