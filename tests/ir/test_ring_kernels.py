@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulated import arguments, emulated_error
+from emulated import arguments, emulated_error, text_builder
 from few_vectors_cases import gated, layer_norm, rms_norm, times
 from joined import function_and_choices, tile_of
 from kernel_bodies import case
@@ -16,7 +16,7 @@ from kernels import Case
 from tvm.relax import op
 from warp_emulator import COMPILER
 
-from tvm_tile.build.dependent_launches import asks_ahead
+from tvm_tile.build.dependent_launches import asks_ahead, mark
 from tvm_tile.device import find_device
 from tvm_tile.schedule import Choice
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec
@@ -60,3 +60,16 @@ def test_the_text_computes_what_the_cpu_does(entry: Case, late: bool, tmp_path: 
         lanes = tile_of(choice).lanes
         error = emulated_error(written, of, SMALL, folder, late=late, columns=lanes)
         assert error <= LIMIT, tile_of(choice).describe()
+
+
+def test_only_constants_are_asked_for_before_the_wait() -> None:
+    func, choices = function_and_choices(CASES[0], SMALL, schedule_matvec)
+    written = rings(choices)[0]()
+    assert written is not None
+    names = [str(param.name) for param in func.params]
+    for constants in ([], names[1:2]):
+        marked = mark(written.func, 0.0, constants, lets_go=True)
+        (kernel,) = text_builder(SMALL).build_functions({"f": marked})["f"].kernels
+        body = kernel.source.rpartition("__global__")[2]
+        places = [body.index(own) for own in ("_launch_dependents()", "_wait()", "cp_async_cg")]
+        assert places == sorted(places) if not constants else places[2] < places[1]
