@@ -18,6 +18,7 @@ _MOST_THREADS = 1024
 _SHARED = re.compile(r"__shared__ alignas\((\d+)\) (\w+) (\w+)\[(\d+)\];")
 _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
 _SIZES = {
+    "uint4": 16,
     "int64_t": 8,
     "float": 4,
     "int": 4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -13,6 +14,7 @@ from tvm_tile.passes.ir.rewriter import ModuleRewriter, elements_in, is_call_tir
 from tvm_tile.passes.weld.fuse_tiles import with_outputs
 
 _SPREAD = 8  # times as large
+_MOST_STEPS = 32  # that are computed anew
 
 
 @tvm.transform.module_pass(opt_level=0, name="RepeatMasks")
@@ -40,6 +42,7 @@ class _MaskRepeating(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self._mod = mod
+        self._known: dict[Any, int] = {}
 
     def visit_function_(self, func: relax.Function) -> relax.Function:
         return with_outputs(super().visit_function_(func))
@@ -62,17 +65,30 @@ class _MaskRepeating(ModuleRewriter):
 
     def _is_mask(self, value: relax.Expr) -> bool:
         """Whether an expression computes a mask."""
+        return 0 < self._steps(value) <= _MOST_STEPS
+
+    def _steps(self, value: relax.Expr) -> int:
+        """Steps that compute a mask, one behind the other; zero for what is none."""
         if not self._is_injective(value) or not elements_in(value):
-            return False
-        is_bool = str(value.ty.dtype) == "bool"
-        of_masks = 0
+            return 0
+        of_masks, most = 0, 0
         for arg in value.args[1].fields:
-            made = self.lookup_binding(arg) if isinstance(arg, relax.Var) else None
             if not 0 < elements_in(arg) * _SPREAD <= elements_in(value):
-                if made is None or not self._is_mask(made):
-                    return False
+                steps = self._steps_to(arg)
+                if not 0 < steps <= _MOST_STEPS:
+                    return 0
                 of_masks += str(arg.ty.dtype) == "bool"
-        return is_bool or of_masks > 0
+                most = max(most, steps)
+        return 1 + most if str(value.ty.dtype) == "bool" or of_masks else 0
+
+    def _steps_to(self, arg: relax.Expr) -> int:
+        """Steps that compute an argument; calls come in order, so those before it are known."""
+        if not isinstance(arg, relax.Var):
+            return 0
+        if arg not in self._known:
+            made = self.lookup_binding(arg)
+            self._known[arg] = 0 if made is None else self._steps(made)
+        return self._known[arg]
 
     def _is_injective(self, value: relax.Expr) -> bool:
         """Whether an expression calls a function that computes each element by itself."""
