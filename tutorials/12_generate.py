@@ -163,9 +163,10 @@ told = step.explain("all")
 print()
 print(told[told.index("co-scheduled:") :])
 
-# 6. A step is a CUDA graph and what touches memory that differs from call to call: here the first
-#    kernel reads the token's values, the second one its position, and the persistent one stores the
-#    result. Attention itself appends the new keys and values to the cache, in place.
+# 6. A step is a CUDA graph and a few launches. The latter touch memory that differs from call to
+#    call: here the first kernel reads the token's values, the second one its position, and the
+#    persistent one stores the result. Attention itself appends the new keys and values to the
+#    cache, in place.
 
 launches = step.report.launches
 assert launches is not None
