@@ -6,11 +6,11 @@ import math
 import zlib
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import ir, relax
 
 from tvm_tile.build.program import Constant
+from tvm_tile.graph.constant_tensors import bytes_of
 from tvm_tile.graph.tile_graph import element_size
 
 _Key = tuple[Any, ...]
@@ -34,7 +34,7 @@ class ConstantPool:
         place = tensor.data_ptr(), shape, dtype
         known = self._by_place.get(place)
         if known is None:
-            data = np.asarray(_Bytes(tensor, _size(tensor))).data
+            data = bytes_of(tensor).data
             known = self._known(shape, dtype, data)
             if known.data is data:  # else nobody keeps the memory, which may become another's
                 self._by_place[place] = known
@@ -91,16 +91,3 @@ def inline_bytes(mod: tvm.IRModule) -> int:
 def _size(tensor: Any) -> int:
     """Bytes of a tensor."""
     return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
-
-
-class _Bytes:
-    """A tensor's bytes, by NumPy's array interface, which keeps the tensor alive."""
-
-    def __init__(self, tensor: Any, size: int) -> None:
-        self._tensor = tensor
-        self.__array_interface__ = {
-            "data": (tensor.data_ptr(), True),
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile.graph.codes import numpy_dtype
+from tvm_tile.graph.constant_tensors import elements_of
 
 Evaluate = Callable[..., np.ndarray]
 
@@ -66,7 +67,7 @@ class KnownValues:
             return self.known[value]
         if isinstance(value, tvm.ir.GenericConst):
             is_read = hasattr(value.value, "numpy") and math.prod(value.value.shape) <= self.most
-            return value.value.numpy() if is_read else None
+            return elements_of(value) if is_read else None
         if isinstance(value, relax.TupleGetItem):
             split = self.made(value.tuple_value)
             is_split = isinstance(split, relax.Call) and split.op == _SPLIT

@@ -18,6 +18,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.frontend.evaluate import OF_NOTHING, evaluate, part_of_split, static_shape
 from tvm_tile.frontend.transposed_weights import is_transposition, transposed_weights
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.functions import mutated
 
 # What is made of nothing or spread is kept as an operator above this, if it is larger than its
@@ -206,8 +207,7 @@ class _Fold(relax.PyExprMutator):
         if is_transposition(value):  # one that is kept
             source = self._constant(value.args[0])
             return None if source is None else source.T
-        array: np.ndarray = value.value.numpy()
-        return array
+        return elements_of(value)
 
     def _is_constant(self, value: relax.Expr) -> bool:
         value = self._definition(value)

@@ -19,6 +19,7 @@ from tvm import relax, te, tirx
 
 from tvm_tile.files.json_data import revived, text_of
 from tvm_tile.graph.codes import Coded
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.tensor_format import Code, Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.loops.rows import number
 
@@ -59,7 +60,7 @@ def format_of(function: tirx.PrimFunc) -> TensorFormat | None:
 
 def coded_of(form: TensorFormat, shape: tuple[int, ...], constants: Sequence[Any]) -> Coded:
     """The tensor that is kept as some constants, which are as :func:`kept_constants` makes them."""
-    packed, *others = (constant.value.numpy() for constant in constants)
+    packed, *others = map(elements_of, constants)
     table = others.pop(0) if isinstance(form.code, Entries) else None
     return Coded(form, shape, packed, table, tuple(others))
 

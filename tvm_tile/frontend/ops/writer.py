@@ -9,6 +9,7 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from tvm_tile.frontend.ops.values import Value
+from tvm_tile.graph.constant_tensors import elements_of
 
 
 class Writer:
@@ -35,5 +36,4 @@ def known_value(value: Value) -> np.ndarray | None:
     """The elements of a constant; ``None`` of what is known at run time only, or left out."""
     if not isinstance(value, GenericConst):
         return None
-    array: np.ndarray = value.value.numpy()
-    return array
+    return elements_of(value)

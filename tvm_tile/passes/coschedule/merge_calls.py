@@ -11,6 +11,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from tvm_tile.errors import BuildError
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.kernel.dispatch import Parameter
 from tvm_tile.kernel.persistent import Bound, Counters, Lowering, make_persistent
 from tvm_tile.passes.coschedule.task_graph import Location, TaskGraph, TaskNode, identity
@@ -189,7 +190,7 @@ class Constants:
         places: dict[Hashable, tuple[int, int]] = {}
         end = 0
         for key, constant in small.items():
-            data = np.ascontiguousarray(constant.value.numpy()).reshape(-1).view(np.uint8)
+            data = np.ascontiguousarray(elements_of(constant)).reshape(-1).view(np.uint8)
             places[key] = 0, end
             padding = -data.size % ALIGNMENT
             pieces += [data, np.zeros(padding, np.uint8)]

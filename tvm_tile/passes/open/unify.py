@@ -23,6 +23,7 @@ import tvm_ffi
 from tvm import relax, sym, tirx
 
 from tvm_tile.errors import DynamicShapeError
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.extract import blocks_in
 from tvm_tile.graph.open_extents import Form, Point, fit, variable
 from tvm_tile.passes.ir.rewriter import is_call_tir
@@ -335,10 +336,10 @@ def _sum_of(form: Form, symbols: Sequence[tirx.Var]) -> Any:
 
 def _check_constants(constants: Mapping[Point, Sequence[Any]]) -> None:
     """Make sure that the constants at each point are the first elements of those at the first."""
-    whole = [c.value.numpy() for c in next(iter(constants.values()))]
+    whole = [elements_of(c) for c in next(iter(constants.values()))]
     for point, own in constants.items():
         for all_of_it, constant in zip(whole, own, strict=True):
-            value = constant.value.numpy()
+            value = elements_of(constant)
             start = all_of_it[tuple(slice(extent) for extent in value.shape)]
             if (
                 start.shape != value.shape

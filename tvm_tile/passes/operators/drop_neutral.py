@@ -14,6 +14,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
 from tvm_tile.frontend.evaluate import static_shape
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_in_place, written_over
 
 _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))
@@ -85,7 +86,7 @@ class _NeutralDropping(ModuleRewriter):
         left, right = call.args
         for other, value in ((right, left), (left, right))[: 1 + is_either]:
             keeps = isinstance(other, ir.Constant) and _elements(value) == _elements(call)
-            if keeps and is_neutral(other.value.numpy()):
+            if keeps and is_neutral(elements_of(other)):
                 return value
         return None
 

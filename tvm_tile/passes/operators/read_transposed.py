@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import ir, relax, te
 from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
@@ -14,6 +13,7 @@ from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
 from tvm_tile.frontend.transposed_weights import transposition_source
+from tvm_tile.graph.constant_tensors import transposed
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
 from tvm_tile.tile.few_rows.weight_layout import is_of_few_rows
 
@@ -97,9 +97,7 @@ class _TransposedReading(ModuleRewriter):
     def _transposed(self, weights: Any) -> relax.Expr:
         """The constant with its last two axes exchanged, made once."""
         if weights not in self._turned:
-            array = np.swapaxes(weights.value.numpy(), -1, -2)
-            dtype = str(weights.ty.dtype)
-            self._turned[weights] = relax.const(np.ascontiguousarray(array), dtype)
+            self._turned[weights] = transposed(weights)
         return self._turned[weights]
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 
 from tvm_tile.device.device import Device
+from tvm_tile.graph.constant_tensors import transposed
 from tvm_tile.passes.ir.rewriter import with_dataflow_blocks
 from tvm_tile.passes.operators.read_transposed import product_of
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
@@ -177,8 +177,7 @@ class _Wired:
     def _transposed(self, weights: Any) -> Any:
         """The weights transposed, made once."""
         if weights not in self._turned:
-            array = np.ascontiguousarray(weights.value.numpy().T)
-            self._turned[weights] = relax.const(array, str(weights.ty.dtype))
+            self._turned[weights] = transposed(weights)
         return self._turned[weights]
 
     def function(self) -> tirx.PrimFunc | None:

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import relax
 from tvm_ffi import StructuralKey
 
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.passes.ir.rewriter import with_dataflow_blocks
 from tvm_tile.passes.weld.fuse_tiles import Record
 from tvm_tile.passes.weld.parallel_products import ConstantProduct, is_static, parallel_products
@@ -219,7 +220,7 @@ def _columns(
         np.full(product.columns, neutral) if step is None else step.columns(product.columns)
         for product, step in zip(products, steps, strict=True)
     ]
-    like = next(step for step in steps if step is not None).constant.value.numpy().dtype
+    like = elements_of(next(step for step in steps if step is not None).constant).dtype
     return relax.const(np.concatenate([array.astype(like) for array in arrays]), dtype)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
@@ -14,8 +13,9 @@ from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
 from tvm.s_tir import SBlock
 
 from tvm_tile.device.device import Device
+from tvm_tile.graph.constant_tensors import transposed
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
+from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir, size_of
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.weld.fuse_tiles import Predict
 from tvm_tile.report.turned_weights import TurnedWeights
@@ -24,6 +24,9 @@ from tvm_tile.tile.few_rows.weight_layout import is_weight
 
 Place = tuple[Any, int]
 """A function's variable in the module, and the position of one of its parameters."""
+
+_NEAR_TIE = 1.02
+"""Kernels whose predicted times are nearer than this are no reason to copy weights."""
 
 RecordTurned = Callable[[TurnedWeights], None]
 
@@ -168,7 +171,7 @@ class _Layouts(ModuleRewriter):
         found = self._predict(other, None)
         if found is None:
             return None
-        if found.seconds >= now.seconds:
+        if now.seconds < _NEAR_TIE * found.seconds:
             return None
         name = self.builder_.add_func(other, str(var.name_hint))
         return _Faster(name, found.seconds, now.seconds)
@@ -176,11 +179,12 @@ class _Layouts(ModuleRewriter):
     def _transposed(self, weights: Any, reader: _Faster) -> relax.Expr:
         """The weights transposed, made once, and told to the report."""
         if weights not in self._turned:
-            array = np.ascontiguousarray(weights.value.numpy().T)
-            self._turned[weights] = relax.const(array, str(weights.ty.dtype))
+            self._turned[weights] = transposed(weights)
             if self._record:
+                ty = self._turned[weights].ty
+                rows, columns = map(int, ty.shape)
                 name, times = str(reader.var.name_hint), (reader.seconds, reader.seconds_before)
-                self._record(TurnedWeights(name, array.shape, array.nbytes, *times))
+                self._record(TurnedWeights(name, (rows, columns), size_of(ty), *times))
         return self._turned[weights]
 
 

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import StructuralKey
 
+from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.passes.weld.product_weights import ConstantMatrix, DecodedMatrix, Weights
 from tvm_tile.tile.weld.side_by_side import Pointwise
 
@@ -47,7 +48,7 @@ class Operation:
 
     def columns(self, count: int) -> Any:
         """The constant as an array of one element for each of ``count`` columns."""
-        return np.broadcast_to(self.constant.value.numpy().reshape(-1), (count,))
+        return np.broadcast_to(elements_of(self.constant).reshape(-1), (count,))
 
 
 @dataclass(frozen=True, slots=True)

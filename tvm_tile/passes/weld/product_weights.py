@@ -6,11 +6,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from tvm_tile.graph.codes import Coded, stacked
+from tvm_tile.graph.constant_tensors import constant_of_parts, elements_of
 from tvm_tile.graph.tensor_format import Entries, TensorFormat
 from tvm_tile.loops.decoding import coded_of, decode, format_of, kept_constants
 from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
@@ -46,7 +46,7 @@ class ConstantMatrix:
     @property
     def matrix(self) -> Any:
         """The weights as an array, depth by columns."""
-        array = self.constant.value.numpy()
+        array = elements_of(self.constant)
         return array.T if self.is_turned else array
 
 
@@ -100,7 +100,7 @@ class DecodedMatrix:
     def _table(self) -> Any:
         """The table that the codes number, if there is one."""
         has_table = isinstance(self.format.code, Entries)
-        return self.constants[1].value.numpy() if has_table else None
+        return elements_of(self.constants[1]) if has_table else None
 
 
 Weights = ConstantMatrix | DecodedMatrix
@@ -123,6 +123,6 @@ def side_by_side(parts: Sequence[Weights], builder: relax.BlockBuilder) -> tuple
         return decode(builder, whole, kept_constants(whole)), True
     constants = [part for part in parts if isinstance(part, ConstantMatrix)]
     is_turned = all(part.is_turned for part in constants)
-    array = np.concatenate([part.matrix for part in constants], axis=1)
+    matrices = [part.matrix.T if is_turned else part.matrix for part in constants]
     dtype = str(constants[0].constant.ty.dtype)
-    return relax.const(array.T if is_turned else array, dtype), is_turned
+    return constant_of_parts(matrices, 0 if is_turned else 1, dtype), is_turned
