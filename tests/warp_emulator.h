@@ -113,6 +113,10 @@ template <class Last> static void meet_wave(Last last) {
 }
 static void cta_sync() { meet(blocks[rank()], threads / CLUSTER, [] { epochs[rank()]++; }); }
 static void cluster_sync() { meet(cluster, threads, [] { age++; }); }
+// A barrier in two halves, which orders nothing: used once, for that all blocks have begun.
+static int begun_threads;
+static void begun_in_cluster() { begun_threads++; }
+static void wait_for_begun() { while (begun_threads < threads) next(); }
 static uchar *block_memory() { return shared + rank() * MOST_BYTES; }
 static void mapa(uint64_t &into, const void *own, uint block) {
   into = (uint64_t)own + ((int)block - rank()) * MOST_BYTES;
@@ -338,6 +342,7 @@ extern "C" const char *launch(int grid, int size, int count, void **arguments, s
   watch(__start_shared_memory, shared_size);
   for (int i = 0; i < count; i++) watch(arguments[i], sizes[i]);
   for (first_block = 0; first_block < grid && !first_race[0]; first_block += CLUSTER, age++) {
+    begun_threads = 0;
     memset(__start_shared_memory, 255, shared_size);  // NaN
     for (int t = 0; t < threads; t++) {
       pending[t].clear(), started[t] = done[t] = false;

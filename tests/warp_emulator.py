@@ -36,6 +36,8 @@ _HELPERS = (
     (r"tvm_builtin_cuda_cvta_generic_to_shared\(", "cvta("),
     (r"tvm_builtin_cuda_(warp|cta|cluster|any)_sync\(", r"\1_sync("),
     (r"tvm_builtin_cluster_ctaid_x\(", "rank("),
+    (r"tvm_builtin_ptx_barrier_cluster_arrive\w*\(", "begun_in_cluster("),
+    (r"tvm_builtin_ptx_barrier_cluster_wait\w*\(", "wait_for_begun("),
     (r"tvm_builtin_ptx_mapa_u64\(", "mapa("),
     (r"tvm_builtin_ptx_cvt_f16x2_f32\w+\(", "pack_halves("),
     (r"\bsigned char\b", "char"),

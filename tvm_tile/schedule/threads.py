@@ -112,8 +112,8 @@ def begin_kernel(grid: int, block_size: int, cluster: int = 1) -> Numbers:
     return ib.cta_id([grid]), rank, ib.thread_id([block_size])
 
 
-def memory_of(block: int, memory: Any, name: str) -> Any:
-    """Shared memory of another block of the cluster, as this one can read it.
+def memory_of(block: Any, memory: Any, name: str) -> Any:
+    """Shared memory of another block of the cluster, as this one can read it and write to it.
 
     Args:
         block: its number in the cluster.
@@ -122,12 +122,27 @@ def memory_of(block: int, memory: Any, name: str) -> Any:
     """
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     first = memory.ptr_to([0] * len(memory.ty.shape))
-    ib.evaluate(T.ptx.mapa.u64(mapped[0], first, T.uint32(block)))
+    ib.evaluate(T.ptx.mapa.u64(mapped[0], first, tirx.Cast("uint32", block)))
     dtype = str(memory.ty.dtype)
     kind = ir.PointerType(ir.PrimType(dtype), "shared")
     pointer = tirx.Var(name, kind)
     ib.Bind(T.reinterpret(kind, mapped[0]), var=pointer)
     return ib.decl_buffer(memory.ty.shape, dtype, data=pointer, scope="shared")
+
+
+def tell_cluster_of_begin() -> None:
+    """Tell the other blocks of the cluster that this one has begun; see
+    :func:`wait_for_begun_cluster`."""
+    ib.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned())
+
+
+def wait_for_begun_cluster() -> None:
+    """Wait until all blocks of the cluster have begun: so long nobody may write to their memory.
+
+    All threads have called :func:`tell_cluster_of_begin` before. That orders no loads and stores.
+    """
+    ib.evaluate(T.cuda.warp_sync())
+    ib.evaluate(T.ptx.barrier.cluster.wait.aligned())
 
 
 def wait_for_cluster() -> None:

@@ -12,9 +12,9 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
         wait for its values;  put new ones over them
         for key in own: sums[row, own columns] += weight[row, key] * value[key, own columns]
         ask for the next tile but ``stages``
-    new rows of the worker's tiles to global memory
     all threads meet;  sums where the stages were;       all threads meet
     add up the workers' sums, and the blocks' (``merge.py``);  store
+    new rows of the worker's tiles to global memory
 
 A tile that no row may see anything of is not read, whatever the mask is, so of a cache that is
 filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
@@ -28,8 +28,9 @@ the worker's threads have read before the ``sync`` at the end of a step; what is
 behind the wait of those who asked and the ``sync`` that follows. Weights are written behind the
 ``sync`` at the end of the step before, and read behind the one that follows the wait for values.
 Sums overwrite stages behind a meeting of all threads, behind which nobody reads stages. What a
-block has added up, its cluster reads between two waits of the cluster for itself: nothing is
-written there behind the first, and no block ends before the second.
+block has added up it puts into memory of the cluster's blocks that they use for nothing else, once
+all of them have begun; each reads its own behind a wait of the cluster for itself, which orders
+that. Behind it no block touches another's memory, so each may end.
 
 Numbers are added in an order that depends on nothing but the tile: every run gives the same bits.
 """
@@ -54,10 +55,11 @@ from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import Numbers
+from tvm_tile.schedule.threads import Numbers, tell_cluster_of_begin
 from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
+_OF_THE_WALK = 4  # parts of shared memory: queries, keys, values, weights
 _FOUR = 4  # float32 numbers that a thread loads at once
 
 
@@ -98,9 +100,9 @@ class _Worker:
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
         walk, then = rooms_of(tile)
-        queries, keys, values, weights, *own = threads.allocate(walk, then)
-        appended, sums = own[: -len(then)], own[-len(then) :]
-        self._memory = Buffers(queries, keys, values, weights, appended, *sums)
+        rooms, stay = threads.allocate(walk, then), len(walk) - _OF_THE_WALK
+        own, appended = (rooms[:1], rooms[1:stay]) if tile.splits > 1 else ([], rooms[:stay])
+        self._memory = Buffers(appended, *rooms[stay : len(walk)], *rooms[len(walk) + stay :], *own)
         self._places = GroupPlaces(found, self._group)
         self._most, self._total, self._next, self._scale, self._scores = (
             registers(rows) for _ in range(5)
@@ -113,12 +115,10 @@ class _Worker:
         self._value = registers(values.vector, values.dtype)
         self._weights = registers(tile.row_pitch)
         self._visible = visible_keys(found.weights)
+        stages = self._memory.keys, self._memory.values
         self._copies = [
-            self._begin(cache, rows, stages)
-            for cache, rows, stages in (
-                (found.keys, keys, self._memory.keys),
-                (found.values, values, self._memory.values),
-            )
+            self._copies_of(*own)
+            for own in zip((found.keys, found.values), (keys, values), stages, strict=True)
         ]
         pairs = zip((found.keys, found.values), self._copies, self._memory.appended, strict=False)
         self._appending = [
@@ -138,32 +138,20 @@ class _Worker:
             part = ib.min(part, tile.parts - 1)
         self._part, self._column = ib.Bind(part), ib.Bind(column)
 
-    def _begin(self, cache: Cache, rows: Cached, stages: Any) -> RowCopies:
-        """Find the rows of keys or values that the worker's threads copy."""
-        source = self._buffers[cache.name]
-        flat = ib.decl_buffer(
-            (math.prod(int(extent) for extent in source.ty.shape),),
-            rows.dtype,
-            data=source.data,
-        )
-        tile = self._tile
-        return RowCopies(
-            rows,
-            flat,
-            ib.Bind(self._places.start_of(cache)),
-            stages,
-            tile.lanes,
-            tile.decode.key_count,
-            cache.offset.coefficient(self._found.key.name),
-            self._lane,
-            self._waits,
-        )
+    def _copies_of(self, cache: Cache, rows: Cached, stages: Any) -> RowCopies:
+        """Copies of the keys' or values' rows by the worker's threads."""
+        tile, (source, first) = self._tile, self._places.rows_of(cache, self._buffers)
+        stride = cache.offset.coefficient(self._found.key.name)
+        size = tile.lanes, tile.decode.key_count, stride
+        return RowCopies(rows, source, first, stages, *size, self._lane, self._waits)
 
     # -- the walk -----------------------------------------------------------------------------
 
     def run(self) -> None:
         """Write all of it."""
         tile = self._tile
+        if tile.splits > 1:
+            tell_cluster_of_begin()
         for row in range(self._rows):
             lowest = tirx.const(self._found.weights.lowest, "float32")
             ib.buffer_store(self._most, lowest, [row])
@@ -183,9 +171,9 @@ class _Worker:
                 first = ib.Bind(chunk * tile.chunk)
                 self._look(first)
                 self._walk(first)
+        self._finish()
         for own in self._appending:
             own.store(tile, self._number, self._rank)
-        self._finish()
 
     def _tile_number(self, turn: Any) -> Any:
         """The number of a tile: neighbouring ones are other blocks'."""
@@ -304,8 +292,11 @@ class _Worker:
         vector, together = keys.vector, math.gcd(keys.vector, _FOUR)
         row = ib.Bind(stage + self._lane * keys.pitch)
         own, queries = self._key, self._query
+        # Two sums a row, one of every other product: half as many additions wait for one another.
+        sums = self._scores, self._next
         with ib.unroll(rows) as i:
-            ib.buffer_store(self._scores, tirx.const(0.0, "float32"), [i])
+            for own_sum in sums:
+                ib.buffer_store(own_sum, tirx.const(0.0, "float32"), [i])
         with ib.serial(keys.vectors) as step:
             with ib.vectorized(vector) as v:
                 ib.buffer_store(own, self._memory.keys[row + step * vector + v], [v])
@@ -314,9 +305,11 @@ class _Worker:
                 for part in range(0, vector, together):
                     with ib.vectorized(together) as v:
                         ib.buffer_store(queries, self._memory.queries[at + part + v], [part + v])
-                with ib.unroll(vector) as d:
+                for d in range(vector):
                     product = queries[d] * tirx.Cast("float32", own[d])
-                    ib.buffer_store(self._scores, self._scores[i] + product, [i])
+                    ib.buffer_store(sums[d % 2], sums[d % 2][i] + product, [i])
+        with ib.unroll(rows) as i:
+            ib.buffer_store(self._scores, self._scores[i] + self._next[i], [i])
 
     def _weigh(self, key: Any) -> None:
         """Make weights of scores, for the thread's key and all rows, and scale what there is."""

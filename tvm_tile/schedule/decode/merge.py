@@ -14,7 +14,7 @@ from tvm_tile.schedule.decode.find import DecodeMatch
 from tvm_tile.schedule.decode.places import GroupPlaces
 from tvm_tile.schedule.decode.worker import Buffers, registers
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import memory_of, wait_for_cluster
+from tvm_tile.schedule.threads import memory_of, wait_for_begun_cluster, wait_for_cluster
 from tvm_tile.tile.attention.decode import DecodeTile
 
 _LOG2_E = 1 / math.log(2)
@@ -51,6 +51,8 @@ class Merging:
         """Add up the workers' sums, and the blocks'."""
         tile, columns = self._tile, self._found.column.extent
         count = self._rows * columns
+        if tile.splits > 1:
+            wait_for_begun_cluster()
         with ib.serial(-(-count // tile.block_size)) as turn:
             number = ib.Bind(turn * tile.block_size + self._thread)
             with when([number < count] if count % tile.block_size else []):
@@ -59,15 +61,12 @@ class Merging:
                 if tile.splits == 1:
                     self._store(row, column, merged)
                 else:
-                    own = self._memory.own
-                    ib.buffer_store(own, merged[0], [number])
-                    with when([column == 0]):
-                        ib.buffer_store(own, merged[1], [count + row])
-                        ib.buffer_store(own, merged[2], [count + self._rows + row])
+                    self._hand_over(number, row, column, merged)
         if tile.splits > 1:
-            _meet_across_blocks()
+            # No load or store moves past it.
+            wait_for_cluster()
+            ib.evaluate(T.cuda.warp_sync())
             self._merge_blocks()
-            _meet_across_blocks()
 
     def _merged_workers(self, row: Any, column: Any) -> Any:
         """The sum, the maximum, and the sum of weights, of all workers of the block: registers."""
@@ -87,12 +86,28 @@ class Merging:
             parts.append((total, marks[mark], marks[mark + 1]))
         return _merged(self._merged, parts)
 
+    def _hand_over(self, number: Any, row: Any, column: Any, merged: Any) -> None:
+        """Put a sum of the block where the block finds it whose share it is, and its row's maximum
+        and sum of weights where all find it."""
+        tile, own = self._tile, self._memory.own
+        theirs = memory_of(number // tile.share, own, "theirs")
+        at = self._rank * tile.share + number % tile.share
+        ib.buffer_store(theirs, merged[0], [at])
+        with when([column < tile.splits]):
+            each = memory_of(column, own, "each")
+            for place, value in zip(self._marks(self._rank, row), (1, 2), strict=True):
+                ib.buffer_store(each, merged[value], [place])
+
+    def _marks(self, block: Any, row: Any) -> tuple[Any, Any]:
+        """Where a block's maximum and sum of weights of a row are in what it hands over."""
+        tile = self._tile
+        place = tile.splits * tile.share + (block * self._rows + row) * 2
+        return place, place + 1
+
     def _merge_blocks(self) -> None:
         """Store this block's share of the sums of its cluster."""
         tile, columns = self._tile, self._found.column.extent
-        count = self._rows * columns
-        share = -(-count // tile.splits)
-        others = [memory_of(n, self._memory.own, "own") for n in range(tile.splits)]
+        count, share, own = self._rows * columns, tile.share, self._memory.own
         with ib.serial(-(-share // tile.block_size)) as turn:
             place = ib.Bind(turn * tile.block_size + self._thread)
             number = ib.Bind(self._rank * share + place)
@@ -101,7 +116,8 @@ class Merging:
             with when(fits):
                 row, column = ib.Bind(number // columns), ib.Bind(number % columns)
                 parts = [
-                    (own[number], own[count + row], own[count + self._rows + row]) for own in others
+                    (own[block * share + place], *(own[at] for at in self._marks(block, row)))
+                    for block in range(tile.splits)
                 ]
                 self._store(row, column, _merged(self._merged, parts))
 
@@ -116,12 +132,6 @@ class Merging:
         value, indices = found.epilogue.at(place, result, self._buffers)
         output = self._buffers[str(found.epilogue.buffer.name)]
         ib.buffer_store(output, value, indices)
-
-
-def _meet_across_blocks() -> None:
-    """Wait for all threads of all blocks of the cluster; no load or store moves past it."""
-    wait_for_cluster()
-    ib.evaluate(T.cuda.warp_sync())
 
 
 def power(exponent: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from tvm.tirx.script import builder as ib
@@ -37,7 +39,10 @@ class GroupPlaces:
             place[self._found.column.name] = column
         return place
 
-    def start_of(self, cache: Cache) -> Any:
-        """Elements from the start of a tensor to the group's first row of it."""
+    def rows_of(self, cache: Cache, buffers: Mapping[str, Any]) -> tuple[Any, Any]:
+        """A tensor as a flat buffer, and elements from its start to the group's first row of it."""
+        source = buffers[cache.name]
+        size = math.prod(int(extent) for extent in source.ty.shape)
+        flat = ib.decl_buffer((size,), cache.rows.dtype, data=source.data)
         groups = {own.outer: self._first[own.axis.name] // own.rows for own in cache.shared}
-        return value_of(cache.offset, groups)
+        return flat, ib.Bind(value_of(cache.offset, groups))

@@ -27,21 +27,22 @@ class Buffers:
     """Shared memory of a block, flat buffers.
 
     Attributes:
+        appended: rows that are appended to keys, and to values, if any are.
         queries: float32, by rows.
         keys: stages of all workers.
         values: likewise.
         weights: float32, of each worker's keys those of all rows.
-        appended: rows that are appended to keys, and to values, if any are.
         sums: float32, of each worker's parts those of all rows and columns.
         marks: float32, of each worker's rows the maximum, and the sum of weights.
-        own: float32, what the block has added up, then maxima and sums of weights.
+        own: float32, what the cluster's blocks hand to this one: sums, then maxima and sums of
+            weights.
     """
 
+    appended: Sequence[Any]
     queries: Any
     keys: Any
     values: Any
     weights: Any
-    appended: Sequence[Any]
     sums: Any
     marks: Any
     own: Any = None

@@ -32,7 +32,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 _LANGUAGES = ("cuda", "opencl")  # in others no worker is known
 _NARROWEST = 4  # bytes of an asynchronous copy
 _FLAGS = 32  # of tiles, in a register
-_WORKERS, _STAGES, _SPLITS = (8, 4, 2, 1), (3, 2, 1), (8, 4, 2, 1)
+_MOST_WORKERS, _STAGES, _SPLITS = 8, (3, 2, 1), (8, 4, 2, 1)
 _FIXED_REGISTERS = 48  # of a thread, for addresses and loops
 
 
@@ -181,6 +181,11 @@ class DecodeTile(Tile):
         return self.lanes * self.decode.keys.pitch, self.lanes * self.decode.values.pitch
 
     @property
+    def share(self) -> int:
+        """Results that a block of a cluster adds up, of those of the group."""
+        return -(-self.decode.rows * self.decode.values.columns // self.splits)
+
+    @property
     def sums(self) -> int:
         """Numbers of all workers' sums, which lie where the stages were."""
         decode = self.decode
@@ -196,27 +201,26 @@ class DecodeTile(Tile):
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """Layout of a block's shared memory, during the walk through the keys and behind it.
 
-    Queries by rows, the stages of keys, those of values, each worker's weights, for each of its
-    keys those of all rows, and the rows that are appended to keys and to values, if any. Then each
-    worker's parts of sums, for each row its maximum and its sum of weights, and, if blocks share a
-    group, the block's sums, its maxima and sums of weights.
+    Both begin with what stays: if blocks share a group, what all of them hand to this one, its
+    share of their sums, then their maxima and sums of weights; and the rows that are appended to
+    keys and to values, if any. Then queries by rows, the stages of keys, those of values, and each
+    worker's weights, for each of its keys those of all rows; behind the walk each worker's parts of
+    sums, and for each row its maximum and its sum of weights.
     """
     decode, stages = tile.decode, tile.workers * tile.stages
     keys, values = (stages * own for own in tile.stage_elements)
+    appended = (decode.keys, decode.values) if decode.appended else ()
+    stay = [Room(rows.dtype, decode.appended * rows.columns) for rows in appended]
+    if tile.splits > 1:
+        stay.insert(0, Room("float32", tile.splits * (tile.share + 2 * decode.rows)))
     walk = (
         Room("float32", decode.rows * tile.query_pitch),
         Room(decode.keys.dtype, keys),
         Room(decode.values.dtype, values),
         Room("float32", tile.workers * tile.lanes * tile.row_pitch),
-        *(
-            Room(rows.dtype, decode.appended * rows.columns)
-            for rows in (decode.keys, decode.values)
-            if decode.appended
-        ),
     )
-    own = decode.rows * (decode.values.columns + 2) if tile.splits > 1 else 0
-    sums = (tile.sums, tile.workers * decode.rows * 2, own)
-    return walk, tuple(Room("float32", size) for size in sums if size)
+    sums = tile.sums, tile.workers * decode.rows * 2
+    return (*stay, *walk), (*stay, *(Room("float32", size) for size in sums))
 
 
 def vector_of(dtype: str, distances: Iterator[int]) -> int:
@@ -247,17 +251,29 @@ def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
     """All tiles of decode attention, ``None`` for those that leave workers idle or do not fit."""
     # Threads that do not run in lock step are one worker: all of a block.
     is_warp = device.kernel_language == "cuda"
-    workers = _WORKERS if is_warp else (1,)
+    most = _MOST_WORKERS if is_warp else 1
     stages = _STAGES if device.has_asynchronous_copies else (1,)
     vector = decode.values.vector
     # Many rows have no registers for wide vectors of sums.
     for own in (vector, *([vector // 2] if vector > 1 else [])):
         narrowed = replace(decode, values=replace(decode.values, vector=own))
-        for shape in itertools.product(workers, _SPLITS, stages):
-            tile = DecodeTile(narrowed, device.warp_size, *shape)
-            is_idle = tile.workers * tile.splits >= 2 * tile.tiles or tile.stages > tile.turns
-            if tile.splits <= device.cluster_size and not is_idle:
-                yield _fitted(tile, device)
+        one = DecodeTile(narrowed, device.warp_size, 1, 1, 1)
+        for splits, own_stages in itertools.product(_SPLITS, stages):
+            fits = splits <= min(device.cluster_size, decode.values.columns)
+            for workers in _workers(one.tiles, splits, most) if fits else ():
+                tile = replace(one, workers=workers, splits=splits, stages=own_stages)
+                if tile.stages <= tile.turns:
+                    yield _fitted(tile, device)
+
+
+def _workers(tiles: int, splits: int, most: int) -> list[int]:
+    """Numbers of workers of which each takes as many turns and with one fewer some take more; most
+    workers first. There are none where half of the blocks would have no tile."""
+    if splits >= 2 * tiles:
+        return []
+    turns = range(1, -(-tiles // splits) + 1)
+    own = {-(-tiles // (splits * number)) for number in turns}
+    return sorted((number for number in own if number <= most), reverse=True)
 
 
 def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
@@ -305,12 +321,12 @@ def _work(tile: DecodeTile, device: Device) -> Work:
         barriers=2,
         exchanges=shuffles + 2,
     )
-    # Each block adds up its share of what all blocks of the cluster have, and they wait twice.
+    # Each block adds up its share of what all blocks of the cluster have handed to it.
     joined = Part(
         operations=outputs / tile.splits * (tile.splits * _OF_A_PART + DIVISION),
         moves=4 * outputs,
         wavefronts=4 * outputs,
-        meetings=2,
+        meetings=1,
     )
     return Work(
         blocks=tile.grid,
