@@ -21,7 +21,7 @@ from tvm_tile.passes.state.separate_in_place import with_blocks
 from tvm_tile.passes.weld.limit_fusion import expression_size
 from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
 from tvm_tile.schedule import Scheduled
-from tvm_tile.schedule.s_tir.row_axes import stay_in_order
+from tvm_tile.schedule.s_tir.row_axes import keeps_order, stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
 from tvm_tile.tile.rules import JOINING, ROWS, Level
 from tvm_tile.tile.weld.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
@@ -169,9 +169,10 @@ def _reckoned(
     reason = refused.get(content_of(joined), "")
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
-    stays = (Kind.PRODUCT, Kind.SPATIAL) if rule.takes_halves else (Kind.PRODUCT,)
-    is_moved = kinds[-1] not in stays
-    if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
+    stays = rule.stores_elsewhere or kinds[-1] is Kind.PRODUCT
+    if kinds[-1] is Kind.SPATIAL and not stays:
+        stays = keeps_order(mod[members[-1].func])
+    if rule.hands_over is None or not stays:
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
     # What is made of single values is made where these are: in registers.
     shared = rule.hands_over is Level.SHARED

@@ -1,6 +1,7 @@
 """Find products with few vectors in a function, and what makes their short operand.
 
-Several products of one short operand become one, as ``stacked_sums.py`` has it.
+Several products of one short operand become one, and so do the halves of one of which elements are
+made, as a gate's and what it lets through: ``stacked_sums.py``.
 What makes ``x``, such as a norm of its rows, stays as it is, but that what is computed element by
 element is inlined, except for ``x`` itself.
 """
@@ -20,8 +21,9 @@ from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.ends import ignores_zeros
+from tvm_tile.schedule.s_tir.merge import MergedShapes
 from tvm_tile.schedule.s_tir.normalize import pads_sums
-from tvm_tile.schedule.s_tir.stacked_sums import stacked
+from tvm_tile.schedule.s_tir.stacked_sums import halved, stacked
 from tvm_tile.schedule.s_tir.steps import (
     SBlockRV,
     blocks_named,
@@ -46,6 +48,7 @@ class FewVectors:
         product: the parts of its axes.
         ignores_zeros: whether it adds nothing where its operands are zero.
         constants: names of the parameters that are constants, and in no cache.
+        merged: how the shapes of parameters differ from those that callers know.
     """
 
     sch: Schedule
@@ -56,6 +59,7 @@ class FewVectors:
     product: Matvec
     ignores_zeros: bool
     constants: tuple[str, ...]
+    merged: MergedShapes
 
 
 def find_few_vectors(task: Task) -> FewVectors | None:
@@ -73,21 +77,30 @@ def find_few_vectors(task: Task) -> FewVectors | None:
     if prologue is None or len(outputs) > 1 or (is_sum and len(mains) > 1):
         return None
     sums = [sch.get(main) for main in mains]
+    main, func = str(sums[0].name_hint), sch.mod["main"]
     behind = () if is_sum else tuple(_name(sch, block) for block in outputs)
     if any(pads_sums(sch, tuple(str(s.name_hint) for s in sums), name) for name in behind):
         return None
+    merged = MergedShapes((), tuple(func.params))
+    halves = halved(func, main, *behind) if len(mains) == 1 and behind else None
+    if halves is not None:
+        func, merged = halves
+        sch = start_schedule(func)
+        mains = [sch.get_sblock(main)]
     found = _products(sch, mains, prologue, task.device)
     if found is None:
         return None
     operator, product = found
+    if halves is not None:
+        product = replace(product, rows=product.rows[1:], parts=product.rows[:1])
     zeros = all(map(ignores_zeros, sums))
     if len(mains) > 1:
-        func = stacked(sch.mod["main"], [str(s.name_hint) for s in sums])
-        if func is None:
+        whole = stacked(func, [str(s.name_hint) for s in sums])
+        if whole is None:
             return None
-        sch = start_schedule(func)
-    main, constants = str(sums[0].name_hint), streamed_names(task.func)
-    return FewVectors(sch, prologue, main, behind, operator, product, zeros, constants)
+        sch = start_schedule(whole)
+    constants = streamed_names(task.func)
+    return FewVectors(sch, prologue, main, behind, operator, product, zeros, constants, merged)
 
 
 def _name(sch: Schedule, block: SBlockRV) -> str:

@@ -55,6 +55,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.s_tir.few_vectors import FewVectors, find_few_vectors
 from tvm_tile.schedule.s_tir.guards import copy_guard, drop_guards, hoist_guard, zero_outside
+from tvm_tile.schedule.s_tir.merge import restore
 from tvm_tile.schedule.s_tir.ring import ringed
 from tvm_tile.schedule.s_tir.short_operand import make_operand
 from tvm_tile.schedule.s_tir.steps import (
@@ -124,6 +125,7 @@ class _Draft:
             loop = list(sch.get_loops(main))[_GATHER_LOOPS]
             func = hoist_guard(func, str(sch.get(main).name_hint), sch.get(loop).loop_var)
         func = zero_outside(func, (own, *copies)) if tile.overhangs else func
+        func = restore(func, self.form.merged)
         if not tile.stages:
             return func
         scope = shared_scope(self.device, tile.shared_bytes)

@@ -38,12 +38,31 @@ def in_order(operator: Operator) -> tuple[Axis, ...] | None:
         The order of its loops, if that is one of several; ``None`` where it skips elements of all
         that it reads, or reads some of them twice.
     """
-    most = max((math.prod(read.tensor.shape) for read in operator.reads), default=0)
-    largest = [read for read in operator.reads if math.prod(read.tensor.shape) == most]
-    orders = [_order(operator, read) for read in largest]
+    orders = [_order(operator, read) for read in _largest(operator)]
     found = [order for order in orders if order is not None]
     own = tuple(axis for axis in operator.axes if axis.extent > 1)
     return own if own in found else next(iter(found), None)
+
+
+def follows(operator: Operator, strides: Mapping[str, int]) -> bool:
+    """Whether an operator reads a largest tensor in the order of these strides, neighbours first.
+
+    It may skip elements of it between rows.
+    """
+    long = [axis.name for axis in operator.axes if axis.extent > 1]
+    wanted = sorted(long, key=lambda name: strides.get(name, 0))
+    return any(
+        read.is_exact
+        and sorted(long, key=lambda name: read.strides.get(name, 0)) == wanted
+        and (not wanted or read.strides.get(wanted[0]) == strides.get(wanted[0]) == 1)
+        for read in _largest(operator)
+    )
+
+
+def _largest(operator: Operator) -> list[Access]:
+    """The reads of the tensors of most elements."""
+    most = max((math.prod(read.tensor.shape) for read in operator.reads), default=0)
+    return [read for read in operator.reads if math.prod(read.tensor.shape) == most]
 
 
 def _order(operator: Operator, read: Access) -> tuple[Axis, ...] | None:
