@@ -172,7 +172,8 @@ def connect_calls(
 
     From each product a group grows by whatever takes its values next, until a window or another
     product is in it; it counts where everything made within it, but the last value, is used only
-    within it. Of those that share a call the one that saves most is taken, less what its products
+    within it. Of those that share a call the one that saves most is taken, attention with what
+    it would grow by if it alone saves nothing, less what its products
     save where each is joined with what decodes its weights instead. Then groups, and
     products without one, grow by the views that feed them, and by what their output goes through
     next. Rows that only such groups take, such as a norm of what queries and keys are made of, are
@@ -188,6 +189,7 @@ def connect_calls(
     graph = _Graph(calls, outputs)
     starts = [number for number, call in enumerate(calls) if call.kind is Kind.PRODUCT]
     gains = {chain: gain(chain) for start in starts for chain in graph.chains(start)}
+    whole = {chain: _with_feeds(graph, chain, own, gain) for chain, own in gains.items()}
     # Products that are joined are not joined with what decodes their weights.
     decoding = {
         start: max(0.0, *(gain((maker, start)) or 0.0 for maker in makers))
@@ -196,7 +198,7 @@ def connect_calls(
     }
     found = [
         (saved - sum(decoding.get(number, 0.0) for number in chain), chain)
-        for chain, saved in gains.items()
+        for chain, saved in whole.items()
         if saved is not None
     ]
     groups: list[tuple[Group, float]] = []
@@ -223,6 +225,14 @@ def connect_calls(
         grown.append(_extended(graph, (number,), 0.0, gain, taken))
         taken.update(grown[-1][0])
     return tuple(group for group, _ in grown if len(group) > 1)
+
+
+def _with_feeds(graph: _Graph, chain: Group, saved: float | None, gain: Gain) -> float | None:
+    """What a chain saves, with what would be one kernel with it where attention alone saves none:
+    keys that heads share are perhaps repeated only for kernels that it takes the place of."""
+    if saved is None or saved > 0 or not graph.is_attention(chain):
+        return saved
+    return _extended(graph, chain, saved, gain, set())[1]
 
 
 def _spread(
@@ -305,7 +315,7 @@ class _Graph:
         followers = self._taking(group[-1])
         is_handed_on = len(followers) == 1 and self._calls[group[-1]].output not in self._outputs
         is_rows = all(self._calls[number].kind is not Kind.PRODUCT for number in group)
-        is_attention = self._is_attention(group)
+        is_attention = self.is_attention(group)
         if not is_rows and not is_attention:
             yield from self._feeding(group, (Kind.DECODING,))
         for number in followers if is_handed_on else ():
@@ -340,7 +350,7 @@ class _Graph:
         is_output = self._calls[number].output in self._outputs
         return frozenset(() if is_output else self._taking(number))
 
-    def _is_attention(self, group: Group) -> bool:
+    def is_attention(self, group: Group) -> bool:
         """Whether a group has two products and reductions over rows."""
         kinds = [self._calls[number].kind for number in group]
         return kinds.count(Kind.PRODUCT) > 1 and Kind.ROWS in kinds
