@@ -37,6 +37,12 @@ class GroupPlaces:
             place[self._found.column.name] = column
         return place
 
+    def are_first(self, cache: Cache) -> list[Any]:
+        """Conditions for the group to be the first of those that read the same rows of a tensor."""
+        pairs = zip(self._found.shared, cache.shared, strict=True)
+        known = [(self._first[own.axis.name], own, whole) for own, whole in pairs]
+        return [first % whole.rows == 0 for first, own, whole in known if own.rows < whole.rows]
+
     def start_of(self, cache: Cache) -> Any:
         """Elements from the start of a tensor to the group's first row of it."""
         groups = {own.outer: self._first[own.axis.name] // own.rows for own in cache.shared}
