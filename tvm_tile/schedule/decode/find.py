@@ -112,7 +112,7 @@ class DecodeMatch:
     params: Sequence[Any]
 
     def cut(self, decode: Decode) -> DecodeMatch:
-        """The same, with the rows of each group cut into several groups as ``decode`` says."""
+        """The attention with the rows of each group cut into several groups, as ``decode`` says."""
         left, shared = decode.cuts, list[SplitAxis]()
         for own in self.shared:
             count = math.gcd(left, own.rows)

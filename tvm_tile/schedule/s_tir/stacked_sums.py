@@ -34,7 +34,7 @@ from tvm_tile.graph.expression import (
 from tvm_tile.graph.extract import blocks_in, loads_in, nodes_in
 from tvm_tile.schedule.s_tir.guards import realize_of
 from tvm_tile.schedule.s_tir.merge import Divided, MergedShapes
-from tvm_tile.schedule.s_tir.steps import element, loop, replace_parts, replace_value
+from tvm_tile.schedule.s_tir.steps import element, loop, reads_of, replace_parts, replace_value
 
 
 def stacked(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc | None:
@@ -101,7 +101,7 @@ def halved(
     def change(nest: Any) -> Any:
         (realize,) = nodes_in(nest, SBlockRealize)
         if realize.block.same_as(block):
-            made = replace_value(block, value, reads=_reads(value))
+            made = replace_value(block, value, reads=reads_of(value))
             return _reading(_with(nest, block, made), sums, buffers)
         if not realize.block.same_as(first):
             return nest
@@ -203,17 +203,11 @@ def _summing(block: SBlock, term: Any, sums: Any, part: Any) -> SBlock:
     places = [part, *block.body.indices]
     return replace_parts(
         block,
-        reads=_reads(term),
+        reads=reads_of(term),
         writes=[element(sums, places)],
         body=tirx.BufferStore(sums, tirx.BufferLoad(sums, places) + term, places),
         init=tirx.BufferStore(sums, block.init.value, places),
     )
-
-
-def _reads(value: Any) -> list[Any]:
-    """The regions that an expression reads, each an element."""
-    places = {load.source: load.indices for load in loads_in(value)}
-    return [element(source, indices) for source, indices in places.items()]
 
 
 def _reading(nest: Any, sums: Any, buffers: Sequence[Any]) -> Any:
