@@ -203,7 +203,9 @@ def _reckoned(
         reason = "elements of rows are stored in another order than they are read"
     stays = rule.stores_elsewhere or kinds[-1] is Kind.PRODUCT
     if kinds[-1] is Kind.SPATIAL and not stays:
-        stays = keeps_order(mod[members[-1].func])
+        inner = [own.var for own in members]
+        places = [n for n, a in enumerate(members[-1].args) if any(a.same_as(v) for v in inner)]
+        stays = keeps_order(mod[members[-1].func], places)
     if rule.hands_over is None or not stays:
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
     # What is made of single values is made where these are: in registers.

@@ -142,6 +142,8 @@ def _stored(sch: Schedule) -> tuple[str, ...]:
 
 def _without(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc:
     """A function without the loop nests of some blocks."""
+    if not names:
+        return func
     root = func.body.block
     kept = [
         nest
@@ -149,7 +151,7 @@ def _without(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc:
         if all(str(block.name_hint) not in names for block in blocks_in(nest))
     ]
     block = replace_parts(root, body=tirx.SeqStmt(kept))
-    return func.with_body(SBlockRealize([], func.body.predicate, block)) if names else func
+    return func.with_body(SBlockRealize([], func.body.predicate, block))
 
 
 def _is_along(block: SBlock, other: SBlock) -> bool:

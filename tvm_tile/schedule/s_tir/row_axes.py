@@ -63,13 +63,14 @@ def stay_in_order(func: tirx.PrimFunc) -> bool:
     return len(extents) == 1 and None not in orders and orders[-1] == _long_axes(stages[-1])
 
 
-def keeps_order(func: tirx.PrimFunc) -> bool:
-    """Whether a function of elements stores them in the order in which they lie where most is."""
+def keeps_order(func: tirx.PrimFunc, places: Sequence[int]) -> bool:
+    """Whether a function of elements stores them in the order in which it reads some parameters."""
     sch, form = inlined(func, keep_producers=False)
     if form is None or form.reductions or len(form.outputs) != 1:
         return False
     stages = extract_operators(blocks_named(sch, form.outputs))
-    return any(follows(op, op.write.strides) for op in stages)
+    names = {str(func.params[place].name) for place in places}
+    return bool(stages) and all(follows(op, names) for op in stages)
 
 
 def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, MergedShapes]:

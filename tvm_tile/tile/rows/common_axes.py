@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
@@ -38,31 +38,28 @@ def in_order(operator: Operator) -> tuple[Axis, ...] | None:
         The order of its loops, if that is one of several; ``None`` where it skips elements of all
         that it reads, or reads some of them twice.
     """
-    orders = [_order(operator, read) for read in _largest(operator)]
+    most = max((math.prod(read.tensor.shape) for read in operator.reads), default=0)
+    largest = [read for read in operator.reads if math.prod(read.tensor.shape) == most]
+    orders = [_order(operator, read) for read in largest]
     found = [order for order in orders if order is not None]
     own = tuple(axis for axis in operator.axes if axis.extent > 1)
     return own if own in found else next(iter(found), None)
 
 
-def follows(operator: Operator, strides: Mapping[str, int]) -> bool:
-    """Whether an operator reads a largest tensor in the order of these strides, neighbours first.
+def follows(operator: Operator, names: Collection[str]) -> bool:
+    """Whether an operator reads tensors of these names in the order in which it writes.
 
-    It may skip elements of it between rows.
+    It may skip elements of them between rows.
     """
     long = [axis.name for axis in operator.axes if axis.extent > 1]
-    wanted = sorted(long, key=lambda name: strides.get(name, 0))
-    return any(
-        read.is_exact
-        and sorted(long, key=lambda name: read.strides.get(name, 0)) == wanted
-        and (not wanted or read.strides.get(wanted[0]) == strides.get(wanted[0]) == 1)
-        for read in _largest(operator)
-    )
-
-
-def _largest(operator: Operator) -> list[Access]:
-    """The reads of the tensors of most elements."""
-    most = max((math.prod(read.tensor.shape) for read in operator.reads), default=0)
-    return [read for read in operator.reads if math.prod(read.tensor.shape) == most]
+    own = [(operator.write.strides.get(name, 0), name) for name in long]
+    wanted = [name for _, name in sorted(own)]
+    reads = [read for read in operator.reads if read.tensor.name in names]
+    for read in reads:
+        strides = [read.strides.get(name, 0) for name in wanted]
+        if not read.is_exact or strides != sorted(set(strides)) or strides[:1] not in ([], [1]):
+            return False
+    return bool(reads)
 
 
 def _order(operator: Operator, read: Access) -> tuple[Axis, ...] | None:

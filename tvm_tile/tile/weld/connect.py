@@ -192,10 +192,9 @@ def connect_calls(
             continue
         rows = [other for other in rows if other != number]
         store.update(changed if changed is once[1] else ())
-        for place, group in changed.items():
+        for place, own in changed.items():
             # What makes the rows is perhaps computed with them.
-            is_final = place in store
-            grown[place] = group if is_final else _extended(graph, *group, gain, taken)
+            grown[place] = own if place in store else _extended(graph, *own, gain, taken)
             taken.update(grown[place][0])
     for number in rows:
         grown.append(_extended(graph, (number,), 0.0, gain, taken))
@@ -214,8 +213,6 @@ def _with_feeds(graph: CallGraph, chain: Group, saved: float | None, gain: Gain)
 _Groups = Mapping[int, tuple[Group, float]]
 """Groups by their places, each with what it saves."""
 
-_NONE: tuple[float, _Groups] = (0.0, {})
-
 
 def _spread(
     graph: CallGraph, rows: int, groups: _Groups, gain: Gain, alone: Alone
@@ -224,13 +221,13 @@ def _spread(
     takers = graph.takers(rows)
     takes = [place for place, (own, _) in groups.items() if not takers.isdisjoint(own)]
     if not takers or not takers <= {n for place in takes for n in groups[place][0]}:
-        return _NONE
+        return 0.0, {}
     larger = {place: tuple(sorted((rows, *groups[place][0]))) for place in takes}
     gains = {place: gain(group) for place, group in larger.items()}
     now = {place: (larger[place], saved) for place, saved in gains.items() if saved is not None}
     more = sum(saved - groups[place][1] for place, (_, saved) in now.items())
     # Each gain has the kernel of the rows in it, which is saved once.
-    return (more - (len(takes) - 1) * alone(rows), now) if len(now) == len(takes) else _NONE
+    return (more - (len(takes) - 1) * alone(rows), now) if len(now) == len(takes) else (0.0, {})
 
 
 def _stored(graph: CallGraph, rows: int, groups: _Groups, storing: Gain) -> tuple[float, _Groups]:
@@ -240,13 +237,13 @@ def _stored(graph: CallGraph, rows: int, groups: _Groups, storing: Gain) -> tupl
     takes = [place for place, (own, _) in groups.items() if not takers.isdisjoint(own)]
     place = min(takes, key=lambda place: groups[place][0][-1], default=None)
     if place is None:
-        return _NONE
+        return 0.0, {}
     group, saved = groups[place]
     others = takers.difference(group)
     if not others or min(others) < group[-1] or rows > group[0]:
-        return _NONE
+        return 0.0, {}
     now = storing((rows, *group))
-    return _NONE if now is None else (now - saved, {place: ((rows, *group), now)})
+    return (0.0, {}) if now is None else (now - saved, {place: ((rows, *group), now)})
 
 
 def _extended(
