@@ -102,7 +102,7 @@ class _TirCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class _JoinedCalls:
     """Calls that become one.
 
     Attributes:
@@ -151,7 +151,7 @@ def _joined(
         wiring = stored, *_wiring(members)
         if wiring not in known:
             own = [kinds[site.func] for site in members]
-            joined = _Joined(members, members[:stored])
+            joined = _JoinedCalls(members, members[:stored])
             known[wiring] = _reckoned(mod, joined, own, predict, refused)
         asked[group] = known[wiring]
         return asked[group].gain
@@ -167,7 +167,7 @@ def _joined(
     joined = connect_calls(calls, used, gain, alone, storing)
     taken = taken_beyond(calls, joined)
     groups = [
-        _Joined([sites[n] for n in group], [sites[n] for n in group[:-1] if n in taken])
+        _JoinedCalls([sites[n] for n in group], [sites[n] for n in group[:-1] if n in taken])
         for group in joined
     ]
     over = [value for _, value in written]
@@ -178,7 +178,7 @@ def _joined(
 
 def _reckoned(
     mod: tvm.IRModule,
-    group: _Joined,
+    group: _JoinedCalls,
     kinds: Sequence[Kind],
     predict: Predict,
     refused: Mapping[Any, str],
@@ -357,7 +357,7 @@ class _Joining(PyExprMutator):
     """
 
     def __init__(
-        self, mod: tvm.IRModule, groups: Sequence[_Joined], reshapes: Sequence[_TirCall]
+        self, mod: tvm.IRModule, groups: Sequence[_JoinedCalls], reshapes: Sequence[_TirCall]
     ) -> None:
         super().__init__(mod)
         self._mod = mod

@@ -182,6 +182,25 @@ def connect_calls(
     for group, saved in sorted(groups):
         grown.append(_extended(graph, group, saved, gain, taken))
         taken.update(grown[-1][0])
+    for number in _with_rows(graph, rows, grown, taken, (gain, storing), alone):
+        grown.append(_extended(graph, (number,), 0.0, gain, taken))
+        taken.update(grown[-1][0])
+    return tuple(group for group, _ in grown if len(group) > 1)
+
+
+def _with_rows(
+    graph: CallGraph,
+    rows: list[int],
+    grown: list[tuple[Group, float]],
+    taken: set[int],
+    gains: tuple[Gain, Gain],
+    alone: Alone,
+) -> list[int]:
+    """The rows that no group computes from now on; ``grown`` groups, and what is ``taken``, change.
+
+    Rows are computed by all groups that take them, or by the first one, which stores them.
+    """
+    gain, storing = gains
     store: set[int] = set()  # places of groups that store rows
     for number in reversed(rows):
         free = {place: own for place, own in enumerate(grown) if place not in store}
@@ -196,10 +215,7 @@ def connect_calls(
             # What makes the rows is perhaps computed with them.
             grown[place] = own if place in store else _extended(graph, *own, gain, taken)
             taken.update(grown[place][0])
-    for number in rows:
-        grown.append(_extended(graph, (number,), 0.0, gain, taken))
-        taken.update(grown[-1][0])
-    return tuple(group for group, _ in grown if len(group) > 1)
+    return rows
 
 
 def _with_feeds(graph: CallGraph, chain: Group, saved: float | None, gain: Gain) -> float | None:
