@@ -34,6 +34,12 @@ def gated(x: Any, w: Any, v: Any, *, turned: bool = False) -> Any:
     return op.multiply(op.nn.silu(times(x, w, turned=turned)), times(x, v, turned=turned))
 
 
+def halves(y: Any) -> Any:
+    """SwiGLU of a gate and what it lets through, as halves of one product."""
+    both = op.split(y, 2, -1)
+    return op.multiply(op.nn.silu(both[0]), both[1])
+
+
 def _turned(body: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given: body(*given, turned=True)
 
@@ -63,6 +69,16 @@ FEW_VECTORS = (
     case("rms_gated_turned", _FOLLOWS,
          lambda x, g, w, v: gated(rms_norm(x, g), w, v, turned=True),
          (1, 256), (256,), (96, 256), (96, 256)),
+    case("halves", _FOLLOWS, lambda x, w: halves(times(x, w)), (1, 128), (128, 400)),
+    case("halves_turned", _FOLLOWS, lambda x, w: halves(times(x, w, turned=True)),
+         (3, 131), (134, 131)),
+    case("rms_halves_bias_turned", _FOLLOWS,
+         lambda x, g, w, b: halves(op.add(times(rms_norm(x, g), w, turned=True), b)),
+         (1, 256), (256,), (192, 256), (192,)),
+    # Elements in their order, in another shape.
+    case("rms_reshaped_residual", _FOLLOWS,
+         lambda x, y, g, w: op.add(y, op.reshape(times(rms_norm(x, g), w), (2, 1, 96))),
+         (2, 96), (2, 1, 96), (96,), (96, 96)),
     case("gelu_with_biases", _FOLLOWS,
          lambda x, w, v, b, c: op.multiply(op.nn.gelu(op.add(times(x, w), b)),
                                            op.add(times(x, v), c)),

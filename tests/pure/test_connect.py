@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tile.tile.weld.connect import Call, Gain, Group, Kind, connect_calls
+from tvm_tile.tile.weld.call_graph import Call, Group, Kind
+from tvm_tile.tile.weld.connect import Gain, connect_calls
 
 PRODUCT, WINDOW, DECODING, VIEW, SPATIAL, ROWS, OTHER = Kind
 NONE: frozenset[str] = frozenset()
@@ -44,6 +46,13 @@ class TestChains:
 
     def test_then_the_views_on_either_side(self) -> None:
         assert connect_calls(ATTENTION, NONE, by_size) == (tuple(range(7)),)
+
+    def test_attention_may_save_time_only_with_its_views(self) -> None:
+        def gain(group: Group) -> float:
+            return len(group) - 4.0
+
+        softened = [replace(own, kind=ROWS) if own.kind is OTHER else own for own in ATTENTION]
+        assert connect_calls(softened, NONE, gain) == (tuple(range(7)),)
 
     def test_a_side_branch_is_in_it(self) -> None:
         """A softmax's maximum and its sum, both of the scores, as calls of their own."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from few_vectors_cases import FEW_VECTORS, LEFT_APART, gated, rms_norm, times
 from hypothesis import Phase, given, settings
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from joined import joined_function, joined_functions
 from kernel_bodies import case
 from kernels import Case, Input, relative_difference, written_errors
+from run.test_decode import FEW_LAUNCHES
 
+import tvm_tile
 from tvm_tile.build import Builder, Program
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
@@ -125,3 +128,52 @@ def test_extreme_rows_leave_the_others_alone(turned: bool) -> None:
         want = norm @ (w.T if turned else w)
     assert np.isnan(want[2:4]).all()
     assert relative_difference(got, want) < LIMIT
+
+
+class Sandwiches(torch.nn.Module):
+    """Layers whose norms are behind their products, too, as Gemma 2 and OLMo 2 have them."""
+
+    def __init__(self, layers: int, width: int, *, in_front: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.in_front = in_front
+        norms, products = 2 * layers, layers
+        self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(width, 1e-5) for _ in range(2 * norms))
+        self.ups = torch.nn.ModuleList(
+            torch.nn.Linear(width, 2 * width, bias=False) for _ in range(2 * products)
+        )
+        self.downs = torch.nn.ModuleList(
+            torch.nn.Linear(width, width, bias=False) for _ in range(2 * products)
+        )
+        for norm in self.norms:
+            torch.nn.init.normal_(norm.weight, 1.0, 0.2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, (up, down) in enumerate(zip(self.ups, self.downs, strict=True)):
+            before, behind = self.norms[2 * number], self.norms[2 * number + 1]
+            gate, let_through = up(before(x) if self.in_front else x).chunk(2, -1)
+            x = x + behind(down(torch.nn.functional.silu(gate) * let_through))
+        return x
+
+
+@emulated
+@pytest.mark.parametrize("in_front", [True, False])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_behind_products_are_stored_by_the_next(
+    dtype: torch.dtype, rows: int, in_front: bool
+) -> None:
+    """Two kernels a layer, but for the last norm."""
+    layers, width = 2, 96
+    model = Sandwiches(layers, width, in_front=in_front).to(dtype).eval()
+    x = torch.randn(1, rows, width, generator=torch.Generator().manual_seed(rows)).to(dtype)
+    compiled = tvm_tile.compile(model, device=FEW_LAUNCHES, example_inputs=(x,))
+    kernels = compiled.report.kernels
+    assert sum(kernel.calls for kernel in kernels) == 4 * layers + 1, compiled.explain("all")
+    for seed in range(2):
+        x = torch.randn(1, rows, width, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        got = torch.from_dlpack(compiled(x if dtype == torch.bfloat16 else x.numpy()))
+        wanted = model.double()(x.double())
+        model.to(dtype)
+        limit = 1e-5 if dtype == torch.float32 else 1e-1
+        torch.testing.assert_close(got.double(), wanted, rtol=limit, atol=limit)

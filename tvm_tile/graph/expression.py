@@ -240,3 +240,42 @@ def split(value: Any, extents: Sequence[Any]) -> list[Any]:
         found.append(digit if is_first else remainder(digit, count))
         below *= count
     return found[::-1]
+
+
+def in_halves(
+    value: Any, sums: Any, ranges: sym.Analyzer
+) -> tuple[Any, tuple[Any, Any], int] | None:
+    """An expression of two sums, one of each half of a dimension, as one of loads at one place.
+
+    before: ``f(sums[m, n], sums[m, n + 64])``   after: ``f(sums[m, n], second[m, n])``
+
+    Returns:
+        The expression, the buffers that stand for the sums of both halves, and the number of the
+        dimension; ``None`` of any other expression.
+    """
+    loads = loads_of(value, sums)
+    other = next((own for own in loads if not are_same(own.indices, loads[0].indices)), None)
+    if other is None:
+        return None
+    first, last = loads[0].indices, other.indices
+    apart = [ranges.simplify(b - a) for a, b in zip(first, last, strict=True)]
+    steps = [int(step.value) if isinstance(step, tirx.IntImm) else None for step in apart]
+    moved = [number for number, step in enumerate(steps) if step != 0]
+    half = int(sums.ty.shape[moved[0]]) // 2
+    if len(moved) != 1 or steps[moved[0]] not in (half, -half):
+        return None
+    if steps[moved[0]] == -half:
+        first, last = last, first
+    second = tirx.decl_buffer(list(sums.ty.shape), str(sums.ty.dtype), "second")
+
+    def load(node: ir.TensorLoad) -> Any:
+        is_last = is_load_of(node, sums) and are_same(node.indices, last)
+        return tirx.BufferLoad(second, list(first)) if is_last else node
+
+    written = tvm_ffi.structural_map(value, [(ir.TensorLoad, load)], order="post")
+    return written, (sums, second), moved[0]
+
+
+def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two lists of indices are written alike."""
+    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, second, strict=True))

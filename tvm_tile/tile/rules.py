@@ -25,10 +25,8 @@ class Rule:
         name: name for people, in reports and in plans that are kept.
         hands_over: level of memory at which kernels of joined functions hand values over. ``None``
             for a rule that no functions are joined for.
-        stores_elsewhere: whether functions may be joined that store its sums where these do not
-            lie. Not where its model knows of no stores but of neighbours side by side.
-        takes_halves: whether functions may be joined that make each element of two of its sums, one
-            of each half of the columns, as SwiGLU is made of a gate's and what it lets through.
+        stores_elsewhere: whether functions may be joined that store its sums in another order than
+            they lie. Not where its model knows of no stores but of neighbours side by side.
         joins: whether it is asked what functions would take as one. Of those that are, the
             fastest one decides: where it hands nothing over, the functions stay apart.
         is_task: whether its kernels may be rTasks of persistent ones: what they take inside these
@@ -41,7 +39,6 @@ class Rule:
     name: str
     hands_over: Level | None = None
     stores_elsewhere: bool = True
-    takes_halves: bool = False
     joins: bool = False
     is_task: bool = True
     is_timed_inside: bool = False
@@ -74,9 +71,7 @@ HALO = Rule("halo", Level.SHARED, joins=True, is_task=False)
 GATES = Rule("gates", joins=True, is_timed_inside=True, has_fewer_blocks=True)
 ROWS = Rule("rows", Level.REGISTER, joins=True)
 MATVEC = Rule("matvec", Level.SHARED, stores_elsewhere=False, joins=True)
-CODED = Rule(
-    "coded", Level.REGISTER, stores_elsewhere=False, takes_halves=True, joins=True, is_task=False
-)
+CODED = Rule("coded", Level.REGISTER, stores_elsewhere=False, joins=True, is_task=False)
 CODED_WARPGROUP = Rule("coded_warpgroup", Level.REGISTER, joins=True, is_task=False)
 WGMMA = Rule("wgmma", Level.REGISTER, joins=True, is_task=False)
 MMA = Rule("mma", Level.REGISTER, joins=True, is_task=False)

@@ -20,11 +20,13 @@ from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, conten
 from tvm_tile.passes.state.separate_in_place import with_blocks
 from tvm_tile.passes.weld.limit_fusion import expression_size
 from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
+from tvm_tile.passes.weld.parallel_products import is_static
 from tvm_tile.schedule import Scheduled
-from tvm_tile.schedule.s_tir.row_axes import stay_in_order
+from tvm_tile.schedule.s_tir.row_axes import keeps_order, stay_in_order
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
 from tvm_tile.tile.rules import JOINING, ROWS, Level
-from tvm_tile.tile.weld.connect import Call, Decision, Edge, Group, Kind, connect_calls, decide
+from tvm_tile.tile.weld.call_graph import Call, Group, Kind, taken_beyond
+from tvm_tile.tile.weld.connect import Decision, Edge, connect_calls, decide
 
 Predict = Callable[[tirx.PrimFunc, Rules], Scheduled | None]
 """A function as one kernel; ``None`` where no rule takes it, of all or of these."""
@@ -99,6 +101,28 @@ class _TirCall:
         return isinstance(self.var, relax.DataflowVar)
 
 
+@dataclass(frozen=True, slots=True)
+class _JoinedCalls:
+    """Calls that become one.
+
+    Attributes:
+        members: the calls, in order.
+        stored: those whose values others take, too, but for the last one.
+    """
+
+    members: Sequence[_TirCall]
+    stored: Sequence[_TirCall]
+
+    @property
+    def outer(self) -> list[Any]:
+        """The values that they are given."""
+        return outer_values(_calls(self.members))
+
+    def func(self, mod: tvm.IRModule) -> tirx.PrimFunc:
+        """The function of all of them."""
+        return as_one(mod, _calls(self.members), self.outer, [site.var for site in self.stored])
+
+
 def _joined(
     mod: tvm.IRModule,
     var: Any,
@@ -120,24 +144,32 @@ def _joined(
 
     written = overwritten(func)
 
-    def gain(group: Group) -> float | None:
+    def gain(group: Group, stored: int = 0) -> float | None:
         members = [sites[number] for number in group]
         if not _may_wait(members, written):
             return None
-        wiring = _wiring(members)
+        wiring = stored, *_wiring(members)
         if wiring not in known:
             own = [kinds[site.func] for site in members]
-            known[wiring] = _reckoned(mod, members, own, predict, refused)
+            joined = _JoinedCalls(members, members[:stored])
+            known[wiring] = _reckoned(mod, joined, own, predict, refused)
         asked[group] = known[wiring]
         return asked[group].gain
+
+    def storing(group: Group) -> float | None:
+        return gain(group, 1) if all(is_static(sites[n].kind) for n in group) else None
 
     def alone(number: int) -> float:
         found = predict(mod[sites[number].func], None)
         return math.inf if found is None else found.seconds
 
     used = frozenset(made[output] for output in outputs if output in made)
-    joined = connect_calls(calls, used, gain, alone)
-    groups = [[sites[number] for number in group] for group in joined]
+    joined = connect_calls(calls, used, gain, alone, storing)
+    taken = taken_beyond(calls, joined)
+    groups = [
+        _JoinedCalls([sites[n] for n in group], [sites[n] for n in group[:-1] if n in taken])
+        for group in joined
+    ]
     over = [value for _, value in written]
     free = [s for s in sites if reshapes[s.func] and not any(s.args[0].same_as(v) for v in over)]
     mod = _Joining(mod, groups, free).rewritten(mod, var) if groups else mod
@@ -146,20 +178,20 @@ def _joined(
 
 def _reckoned(
     mod: tvm.IRModule,
-    members: Sequence[_TirCall],
+    group: _JoinedCalls,
     kinds: Sequence[Kind],
     predict: Predict,
     refused: Mapping[Any, str],
 ) -> Decision:
     """The decision on functions alone and as one; with the reason, if they cannot become one."""
+    members = group.members
     names = tuple(str(site.func.name_hint) for site in members)
     edges = _edges(members, kinds)
     alone = [predict(mod[site.func], None) for site in members]
     if None in alone:
         return Decision(names, edges, reason=f"no rule takes {names[alone.index(None)]} alone")
     apart = sum(found.seconds for found in alone if found is not None)
-    calls = _calls(members)
-    joined = as_one(mod, calls, outer_values(calls))
+    joined = group.func(mod)
     if expression_size(joined)[0].is_too_large:
         return Decision(names, edges, reason="an element would be too large an expression")
     together = predict(joined, JOINING)
@@ -169,9 +201,12 @@ def _reckoned(
     reason = refused.get(content_of(joined), "")
     if rule is ROWS and not stay_in_order(joined):
         reason = "elements of rows are stored in another order than they are read"
-    stays = (Kind.PRODUCT, Kind.SPATIAL) if rule.takes_halves else (Kind.PRODUCT,)
-    is_moved = kinds[-1] not in stays
-    if rule.hands_over is None or (is_moved and not rule.stores_elsewhere):
+    stays = rule.stores_elsewhere or kinds[-1] is Kind.PRODUCT
+    if kinds[-1] is Kind.SPATIAL and not stays:
+        inner = [own.var for own in members]
+        places = [n for n, a in enumerate(members[-1].args) if any(a.same_as(v) for v in inner)]
+        stays = keeps_order(mod[members[-1].func], places)
+    if rule.hands_over is None or not stays:
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
     # What is made of single values is made where these are: in registers.
     shared = rule.hands_over is Level.SHARED
@@ -322,13 +357,13 @@ class _Joining(PyExprMutator):
     """
 
     def __init__(
-        self, mod: tvm.IRModule, groups: Sequence[Sequence[_TirCall]], reshapes: Sequence[_TirCall]
+        self, mod: tvm.IRModule, groups: Sequence[_JoinedCalls], reshapes: Sequence[_TirCall]
     ) -> None:
         super().__init__(mod)
         self._mod = mod
         self._groups = groups
         self._reshapes = {s.var: s for s in reshapes if s.is_local}
-        self._inner = {site.var for group in groups for site in group[:-1]}
+        self._inner = {site.var for group in groups for site in group.members[:-1]}
 
     def rewritten(self, mod: tvm.IRModule, var: Any) -> tvm.IRModule:
         """``mod`` with the function at ``var`` rewritten."""
@@ -341,14 +376,21 @@ class _Joining(PyExprMutator):
         super().visit_var_binding_(binding)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        group = next((g for g in self._groups if call.same_as(g[-1].call)), None)
+        group = next((g for g in self._groups if call.same_as(g.members[-1].call)), None)
         if group is None:
             return super().visit_call_(call)
-        outer = outer_values(_calls(group))
-        func = as_one(self._mod, _calls(group), outer)
-        args = [self._taken(value, group[-1]) for value in outer]
-        name = joined_name([str(site.func.name_hint) for site in group])
-        return relax.call_tir(self.builder_.add_func(func, name), args, group[-1].kind)
+        args = [self._taken(value, group.members[-1]) for value in group.outer]
+        name = joined_name([str(site.func.name_hint) for site in group.members])
+        var = self.builder_.add_func(group.func(self._mod), name)
+        types = [site.kind for site in (*group.stored, group.members[-1])]
+        made = relax.call_tir(var, args, types if group.stored else types[0])
+        if not group.stored:
+            return made
+        made = self.builder_.emit(made)
+        for number, site in enumerate(group.stored):
+            own = self.builder_.emit(relax.TupleGetItem(made, number))
+            self.set_var_remap(site.var, own)
+        return relax.TupleGetItem(made, len(group.stored))
 
     def _taken(self, value: Any, by: _TirCall) -> Any:
         """A value as a call can take it."""

@@ -30,7 +30,7 @@ from tvm_tile.passes.weld.parallel_products import is_static
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.steps import replace_parts
 from tvm_tile.tile.rules import DECODE
-from tvm_tile.tile.weld.connect import Kind
+from tvm_tile.tile.weld.call_graph import Kind
 
 
 @tvm.transform.module_pass(opt_level=0, name="JoinWrites")

@@ -57,15 +57,22 @@ def outer_values(calls: Sequence[tuple[Any, Any]]) -> list[Any]:
 
 
 def as_one(
-    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
+    mod: tvm.IRModule,
+    calls: Sequence[tuple[Any, Any]],
+    outer: Sequence[Any],
+    stored: Sequence[Any] = (),
 ) -> tirx.PrimFunc:
-    """The functions that calls call as one, unscheduled; it makes what the last one does.
+    """The functions that calls call as one, unscheduled; it makes what the last one does, and
+    ahead of that what others take of it.
 
     Args:
         mod: module that has the functions.
         calls: each with the variable of what it makes, in the order of the program.
         outer: values that they are given, in the order of the function's parameters.
+        stored: variables of what calls make that others take; shapes are static, then.
     """
+    if stored:
+        return in_turn(mod, calls, outer, stored)
     called = {call.args[0]: mod[call.args[0]] for _, call in calls}
     builder = relax.BlockBuilder(tvm.IRModule(called))
     inner = [relax.Var(f"p{number}", value.ty) for number, value in enumerate(outer)]
@@ -85,18 +92,23 @@ def as_one(
 
 
 def in_turn(
-    mod: tvm.IRModule, calls: Sequence[tuple[Any, Any]], outer: Sequence[Any]
+    mod: tvm.IRModule,
+    calls: Sequence[tuple[Any, Any]],
+    outer: Sequence[Any],
+    stored: Sequence[Any] = (),
 ) -> tirx.PrimFunc:
     """The functions that calls call, one behind the other, unscheduled.
 
     It writes what they write in place, and makes what the last one does unless that is such a
-    call, too. TVM's fusion says in no order which of its parameters several outputs are.
+    call, too, and ahead of that what others take of it. TVM's fusion says in no order which of its
+    parameters several outputs are.
 
     Args:
         mod: module that has the functions, all of static shapes.
         calls: each with the variable of what it makes, in the order of the program; those that
             write in place write one tensor, and none makes several.
         outer: values that they are given, in the order of the function's parameters.
+        stored: variables of what calls make that others take.
     """
     known: list[tuple[Any, Any]] = []  # values, each with the buffer that it lies in
     blocks: list[SBlock] = []
@@ -116,7 +128,7 @@ def in_turn(
         if is_in_place(call):
             known.append((var, place(written_over(call)[0], var)))
         blocks.append(substituted(func.body.block, renamed))
-    ends = outer if is_in_place(call) else [*outer, var]
+    ends = outer if is_in_place(call) else [*outer, *stored, var]
     params = [place(value, value) for value in ends]
     inner = [own for _, own in known if not any(own.same_as(p) for p in params)]
     allocated = [buffer for block in blocks for buffer in block.alloc_buffers]

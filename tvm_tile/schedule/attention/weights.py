@@ -13,6 +13,7 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import (
     Expression,
+    are_same,
     combined,
     is_load_of,
     loads_of,
@@ -23,7 +24,6 @@ from tvm_tile.graph.expression import (
 )
 from tvm_tile.graph.extract import loads_in
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.tensor_cores.epilogue import are_same
 
 HALVES = ("float16", "bfloat16")
 _HIGHEST = 3.4028234663852886e38  # of float32, finite

@@ -18,13 +18,12 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tvm_tile.graph.expression import Expression, block_ranges, is_load_of
+from tvm_tile.graph.expression import Expression, are_same, block_ranges, is_load_of
 from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.decode.made_rows import MadeRow, made_row
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.steps import blocks_named
-from tvm_tile.schedule.tensor_cores.epilogue import are_same
 
 NEW = "new"
 """Name of the axis of new rows."""

@@ -21,6 +21,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import (
     Expression,
     Place,
+    are_same,
     is_at,
     loads_of,
     substituted,
@@ -29,7 +30,6 @@ from tvm_tile.graph.expression import (
 )
 from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.decode.worker import Workers, registers
-from tvm_tile.schedule.tensor_cores.epilogue import are_same
 from tvm_tile.schedule.tensor_cores.store import when
 
 

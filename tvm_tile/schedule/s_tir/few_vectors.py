@@ -1,8 +1,9 @@
 """Find products with few vectors in a function, and what makes their short operand.
 
-Several products of one short operand become one, as ``stacked_sums.py`` has it.
-What makes ``x``, such as a norm of its rows, stays as it is, but that what is computed element by
-element is inlined, except for ``x`` itself.
+Several products of one short operand become one, and so do the halves of one of which elements are
+made, as a gate's and what it lets through: ``stacked_sums.py``. What makes ``x``, such as a norm of
+its rows, stays as it is, but that what is computed element by element is inlined, except for ``x``
+itself. So is what others take of it, such as a residual; blocks that store it are told apart.
 """
 
 from __future__ import annotations
@@ -10,24 +11,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tvm import ir
-from tvm.s_tir import Schedule
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract_operators
+from tvm_tile.graph.extract import blocks_in, extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.ends import ignores_zeros
+from tvm_tile.schedule.s_tir.merge import MergedShapes
 from tvm_tile.schedule.s_tir.normalize import pads_sums
-from tvm_tile.schedule.s_tir.stacked_sums import stacked
+from tvm_tile.schedule.s_tir.stacked_sums import halved, stacked
 from tvm_tile.schedule.s_tir.steps import (
     SBlockRV,
     blocks_named,
     child_blocks,
     is_output,
     is_reduction,
+    replace_parts,
 )
 from tvm_tile.schedule.scene import streamed_names
 from tvm_tile.tile.few_rows.few_vectors import Matvec, Prologue, find_matvec, side_by_side
@@ -40,22 +43,26 @@ class FewVectors:
     Attributes:
         sch: its schedule.
         prologue: names of the blocks that make the short operand, in order; the last one writes it.
+        stores: blocks that store what it is made of for others, cut out of the schedule.
         main: name of the block of the product, or of all that are side by side.
         outputs: names of the blocks behind it.
         operator: the product.
         product: the parts of its axes.
         ignores_zeros: whether it adds nothing where its operands are zero.
         constants: names of the parameters that are constants, and in no cache.
+        merged: how the shapes of parameters differ from those that callers know.
     """
 
     sch: Schedule
     prologue: tuple[str, ...]
+    stores: tuple[SBlock, ...]
     main: str
     outputs: tuple[str, ...]
     operator: Operator
     product: Matvec
     ignores_zeros: bool
     constants: tuple[str, ...]
+    merged: MergedShapes
 
 
 def find_few_vectors(task: Task) -> FewVectors | None:
@@ -65,29 +72,45 @@ def find_few_vectors(task: Task) -> FewVectors | None:
     sch = start_schedule(task.func)
     mains = [block for block in child_blocks(sch) if _is_last_sum(sch, block)]
     try:
+        stored = _stored(sch)
         prologue = _inlined(sch, mains)
     except ScheduleError:
         return None
     outputs = [block for block in child_blocks(sch) if is_output(sch, block)]
+    outputs = [block for block in outputs if _name(sch, block) not in stored]
     is_sum = any(is_reduction(sch, block) for block in outputs)
     if prologue is None or len(outputs) > 1 or (is_sum and len(mains) > 1):
         return None
     sums = [sch.get(main) for main in mains]
+    main, func = str(sums[0].name_hint), _without(sch.mod["main"], stored)
+    stores = tuple(blocks_named(sch, stored))
+    if not all(_is_along(own, sch.get(sch.get_sblock(prologue[-1]))) for own in stores):
+        return None
     behind = () if is_sum else tuple(_name(sch, block) for block in outputs)
     if any(pads_sums(sch, tuple(str(s.name_hint) for s in sums), name) for name in behind):
         return None
-    found = _products(sch, mains, prologue, task.device)
+    merged = MergedShapes((), tuple(func.params))
+    halves = halved(func, main, *behind) if len(mains) == 1 and behind else None
+    if halves is not None:
+        func, merged = halves
+    if halves is not None or stores:
+        sch = start_schedule(func)
+        mains = [sch.get_sblock(str(own.name_hint)) for own in sums]
+    found = _products(sch, mains, prologue, stores, task.device)
     if found is None:
         return None
     operator, product = found
+    if halves is not None:
+        product = replace(product, rows=product.rows[1:], parts=product.rows[:1])
     zeros = all(map(ignores_zeros, sums))
     if len(mains) > 1:
-        func = stacked(sch.mod["main"], [str(s.name_hint) for s in sums])
-        if func is None:
+        whole = stacked(func, [str(s.name_hint) for s in sums])
+        if whole is None:
             return None
-        sch = start_schedule(func)
-    main, constants = str(sums[0].name_hint), streamed_names(task.func)
-    return FewVectors(sch, prologue, main, behind, operator, product, zeros, constants)
+        sch = start_schedule(whole)
+    constants = streamed_names(task.func)
+    blocks = prologue, stores, main, behind
+    return FewVectors(sch, *blocks, operator, product, zeros, constants, merged)
 
 
 def _name(sch: Schedule, block: SBlockRV) -> str:
@@ -104,6 +127,37 @@ def _is_last_sum(sch: Schedule, block: SBlockRV) -> bool:
             return False
         waiting += sch.get_consumers(consumer)
     return is_reduction(sch, block)
+
+
+def _stored(sch: Schedule) -> tuple[str, ...]:
+    """The names of blocks that store what others read, which then no longer read it there."""
+    blocks = [block for block in child_blocks(sch) if is_output(sch, block)]
+    pairs = [(block, list(sch.get_consumers(block))) for block in blocks]
+    return tuple(
+        _name(sch, sch.cache_write(block, 0, "local", consumer_blocks=consumers))
+        for block, consumers in pairs
+        if consumers and not is_reduction(sch, block)
+    )
+
+
+def _without(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc:
+    """A function without the loop nests of some blocks."""
+    if not names:
+        return func
+    root = func.body.block
+    kept = [
+        nest
+        for nest in root.body.seq
+        if all(str(block.name_hint) not in names for block in blocks_in(nest))
+    ]
+    block = replace_parts(root, body=tirx.SeqStmt(kept))
+    return func.with_body(SBlockRealize([], func.body.predicate, block))
+
+
+def _is_along(block: SBlock, other: SBlock) -> bool:
+    """Whether two blocks have the same axes."""
+    own, like = ([int(v.dom.extent) for v in each.iter_vars] for each in (block, other))
+    return own == like
 
 
 def _inlined(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None:
@@ -133,7 +187,11 @@ def _inlined(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None
 
 
 def _products(
-    sch: Schedule, mains: Sequence[SBlockRV], prologue: Sequence[str], device: Device
+    sch: Schedule,
+    mains: Sequence[SBlockRV],
+    prologue: Sequence[str],
+    stores: Sequence[SBlock],
+    device: Device,
 ) -> tuple[Operator, Matvec] | None:
     """The products as one operator, with what makes its short operand."""
     operators = extract_operators(map(sch.get, mains))
@@ -150,4 +208,5 @@ def _products(
     is_own = bool(stages) and products[0].reused.tensor == stages[-1].write.tensor
     if made is None or not is_own or products[0].batch:
         return None
-    return found[0], replace(found[1], prologue=made)
+    size = sum(op.write.tensor.size for op in extract_operators(stores))
+    return found[0], replace(found[1], prologue=replace(made, stored_bytes=size))

@@ -45,7 +45,7 @@ the same ``n``, and has them in registers where ``f`` takes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -54,12 +54,19 @@ from tvm.s_tir import Schedule
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.s_tir.few_vectors import FewVectors, find_few_vectors
-from tvm_tile.schedule.s_tir.guards import copy_guard, drop_guards, hoist_guard, zero_outside
+from tvm_tile.schedule.s_tir.guards import (
+    copy_guard,
+    drop_guards,
+    hoist_guard,
+    zero_outside,
+)
+from tvm_tile.schedule.s_tir.merge import restore
 from tvm_tile.schedule.s_tir.ring import ringed
-from tvm_tile.schedule.s_tir.short_operand import make_operand
+from tvm_tile.schedule.s_tir.short_operand import make_operand, with_stores
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
+    blocks_named,
     extent,
     fuse,
     keep_sum,
@@ -120,15 +127,20 @@ class _Draft:
             sch.unroll(loop)
         names = frozenset(str(sch.get(block).name_hint) for block in (nest.part, init))
         func = drop_guards(copy_guard(sch, main, nest.after), names, ())
+        before = blocks_named(self.form.sch, self.form.prologue)
+        makers = {str(own.name_hint): own.writes[0].source for own in before}
+        func = with_stores(func, self.form.stores, makers, nest.read)
         if tile.form == "column":
             loop = list(sch.get_loops(main))[_GATHER_LOOPS]
             func = hoist_guard(func, str(sch.get(main).name_hint), sch.get(loop).loop_var)
         func = zero_outside(func, (own, *copies)) if tile.overhangs else func
+        func = restore(func, self.form.merged)
         if not tile.stages:
             return func
         scope = shared_scope(self.device, tile.shared_bytes)
         waits = self.device.supports_dependent_launches
-        return ringed(func, copies, tile.stages, scope, nest.constant, waits=waits)
+        constant = tuple(nest.read[name] for name in self.form.constants if name in nest.read)
+        return ringed(func, copies, tile.stages, scope, constant, waits=waits)
 
     def _staged(self, sch: Schedule, main: SBlockRV, tile: MatvecTile) -> tuple[str, ...]:
         """A copy of the short operand in shared memory, if rings are to find it there."""
@@ -179,8 +191,7 @@ class _Draft:
         inner = (unroll, *parts, run, *vectors, vector)
         sch.reorder(lane, *others, step, *units, *inner)
         sch.bind(lane, "threadIdx.x")
-        constant = tuple(read[name] for name in self.form.constants if name in read)
-        return _MatvecNest(part, after, step, unroll, inner, len(spatial), constant)
+        return _MatvecNest(part, after, step, unroll, inner, len(spatial), read)
 
     def _columns(
         self, sch: Schedule, main: SBlockRV, tile: MatvecTile, made: Sequence[str]
@@ -197,9 +208,10 @@ class _Draft:
         for loop in parts:
             sch.unroll(loop)
         sch.compute_at(part, block, preserve_unit_loops=True)
-        scope = shared_scope(self.device, tile.shared_bytes)
+        scope, read = shared_scope(self.device, tile.shared_bytes), dict[str, str]()
         if made:
-            make_operand(sch, block, made, {"threadIdx.x": tile.block_size}, scope)
+            threads = {"threadIdx.x": tile.block_size}
+            read = make_operand(sch, block, made, threads, scope)
         sch.set_scope(part, 0, scope)
         _, gather = sch.split(fuse(sch, [*vectors, width]), [None, tile.block_size])
         sch.bind(gather, "threadIdx.x")
@@ -220,7 +232,7 @@ class _Draft:
         sch.reverse_compute_at(store, thread, preserve_unit_loops=True)
         for loop in list(sch.get_loops(store))[2:]:
             sch.unroll(loop)
-        return _MatvecNest(part, after, step, step, inner, len(spatial))
+        return _MatvecNest(part, after, step, step, inner, len(spatial), read)
 
     def _within(self, spatial: Sequence[LoopRV]) -> tuple[list[LoopRV], list[LoopRV]]:
         """The loops of vectors, and those of products side by side."""
@@ -254,7 +266,7 @@ class _MatvecNest:
         loads: the loop in which operands are loaded.
         inner: loops to unroll.
         spatial: number of the loops that set them to zero and are of one thread.
-        constant: copies of constants that make the short operand, to registers.
+        read: tensors that make the short operand, and the blocks that copy them to registers.
     """
 
     part: SBlockRV
@@ -263,7 +275,7 @@ class _MatvecNest:
     loads: LoopRV
     inner: tuple[LoopRV, ...]
     spatial: int
-    constant: tuple[str, ...] = ()
+    read: Mapping[str, str]
 
 
 def _other_read(sch: Schedule, nest: _MatvecNest, names: Sequence[str]) -> str:

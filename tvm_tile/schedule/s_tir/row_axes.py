@@ -32,7 +32,7 @@ from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.s_tir.merge import Divided, MergedShapes, merge_along_rows, turn_tensors
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined
 from tvm_tile.schedule.s_tir.steps import blocks_named, replace_parts
-from tvm_tile.tile.rows.common_axes import common_extents, find_divisions, in_order
+from tvm_tile.tile.rows.common_axes import common_extents, find_divisions, follows, in_order
 
 Parts = Sequence[Sequence[int]]
 """Of each axis, or dimension, the extents that it is made of."""
@@ -61,6 +61,16 @@ def stay_in_order(func: tirx.PrimFunc) -> bool:
     orders = [in_order(op) for op in stages]
     extents = {tuple(axis.extent for axis in order or ()) for order in orders}
     return len(extents) == 1 and None not in orders and orders[-1] == _long_axes(stages[-1])
+
+
+def keeps_order(func: tirx.PrimFunc, places: Sequence[int]) -> bool:
+    """Whether a function of elements stores them in the order in which it reads some parameters."""
+    sch, form = inlined(func, keep_producers=False)
+    if form is None or form.reductions or len(form.outputs) != 1:
+        return False
+    stages = extract_operators(blocks_named(sch, form.outputs))
+    names = {str(func.params[place].name) for place in places}
+    return bool(stages) and all(follows(op, names) for op in stages)
 
 
 def _with_common_axes(sch: Schedule, form: NormalForm) -> tuple[Schedule, MergedShapes]:

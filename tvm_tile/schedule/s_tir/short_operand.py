@@ -9,21 +9,31 @@ Before → after, for a norm of rows::
     s[m] = sum of g(a_own) over threads
     for k in turns:  for k in threads:  x_own = h(a_own, s, w_own);  x_shared[vector] = x_own
 
-A thread has the same places of each row in all of these loops, so that what it has loaded once
-stays in its registers, and is nobody else's. Sums of all threads end in registers of each.
+Where others take what it is made of, too, such as a residual, the first block stores that. A thread
+has the same places of each row in all of these loops, so that what it has loaded once stays in its
+registers, and is nobody else's. Sums of all threads end in registers of each.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tvm import ir
-from tvm.s_tir import Schedule
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.s_tir.steps import LoopRV, SBlockRV, loops_by_kind
+from tvm_tile.schedule.s_tir.guards import conjunction, conjuncts, is_grid, loops_of, realize_of
+from tvm_tile.schedule.s_tir.steps import (
+    LoopRV,
+    SBlockRV,
+    loops_by_kind,
+    reads_of,
+    replace_value,
+)
 
 
 def make_operand(
@@ -41,7 +51,6 @@ def make_operand(
         made: blocks that make the operand, in order; the last one writes it.
         threads: tag of each axis of a block's threads, the slowest first, and its extent.
         scope: TVM's name for shared memory.
-
     Returns:
         Names of the tensors that the blocks read once, to registers, and of the copies' blocks.
     """
@@ -74,6 +83,46 @@ def make_operand(
         _share(sch, list(sch.get_loops(own))[1:], threads, width, size)
     known = map(sch.get, copies)
     return {str(own.reads[0].source.name): str(own.name_hint) for own in known}
+
+
+def with_stores(
+    func: tirx.PrimFunc,
+    stores: Sequence[SBlock],
+    made: Mapping[str, Any],
+    read: Mapping[str, str],
+) -> tirx.PrimFunc:
+    """A kernel whose first block also stores what the operand is made of, each element with it.
+
+    Args:
+        func: the kernel.
+        stores: blocks that store it, of the axes of the block that makes the operand.
+        made: name of each block that makes the operand, and what it wrote to before.
+        read: names of tensors and of the blocks that copy them, as of :func:`make_operand`.
+    """
+    if not stores:
+        return func
+    sources = {name: realize_of(func, block).block for name, block in read.items()}
+    pairs = [(old, realize_of(func, name).block.writes[0].source) for name, old in made.items()]
+    pairs += [(own.reads[0].source, own.writes[0].source) for own in sources.values()]
+    (grid,) = (own for own in loops_of(func) if is_grid(own))
+    last = realize_of(func, list(made)[-1])
+
+    def own_load(node: ir.TensorLoad) -> Any:
+        buffer = next((new for old, new in pairs if old.same_as(node.source)), node.source)
+        return tirx.BufferLoad(buffer, list(node.indices))
+
+    def stored(block: SBlock) -> SBlockRealize:
+        value = tvm_ffi.structural_map(block.body.value, (ir.TensorLoad, own_load), order="post")
+        own = replace_value(block, value, reads=reads_of(value))
+        guard = conjunction([grid.loop_var.equal(0), *conjuncts(last.predicate)])
+        return SBlockRealize(list(last.iter_values), guard, own)
+
+    def visit(realize: SBlockRealize) -> Any:
+        if realize.block.name_hint != last.block.name_hint:
+            return realize
+        return tirx.SeqStmt([realize, *map(stored, stores)])
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (SBlockRealize, visit), order="post"))
 
 
 def _own_copies(sch: Schedule, made: Sequence[str], depth: int) -> list[SBlockRV]:

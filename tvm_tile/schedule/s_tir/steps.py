@@ -12,7 +12,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, VECTOR_BYTES, Device, MemoryLevel
 from tvm_tile.graph.expression import block_ranges
-from tvm_tile.graph.extract import nodes_in
+from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.tile.staging import run_dimension, share_copy
 
 SBlockRV = Any
@@ -106,6 +106,12 @@ def begun(realize: SBlockRealize) -> SBlockRealize:
 def element(buffer: Any, indices: Iterable[Any]) -> tirx.BufferRegion:
     """The region of one element, which a block says that it reads or writes."""
     return tirx.BufferRegion(buffer, [ir.Range.from_min_extent(index, 1) for index in indices])
+
+
+def reads_of(value: Any) -> list[Any]:
+    """The regions that an expression reads, each an element."""
+    places = {load.source: load.indices for load in loads_in(value)}
+    return [element(source, indices) for source, indices in places.items()]
 
 
 def permuted(order: Sequence[int], *index: Any) -> list[Any]:

@@ -8,11 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import sym, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression, block_ranges, is_load_of, loads_of, substituted
+from tvm_tile.graph.expression import (
+    Expression,
+    are_same,
+    block_ranges,
+    in_halves,
+    loads_of,
+    substituted,
+)
 from tvm_tile.graph.tile_graph import AffineIndex, Operator, element_size
 
 
@@ -115,7 +121,7 @@ def fused_epilogue(
         return None
     ranges = block_ranges(output)
     sums = reduction.body.buffer
-    halves = _in_halves(store.value, sums, ranges) if of_halves else None
+    halves = in_halves(store.value, sums, ranges) if of_halves else None
     value, given, halved = halves or (store.value, (sums,), None)
     own = loads_of(value, sums)
     if not own or any(not are_same(own[0].indices, load.indices) for load in own):
@@ -143,40 +149,6 @@ def fused_epilogue(
     return dataclasses.replace(epilogue, together=2) if epilogue.keeps_together(column, 2) else None
 
 
-def _in_halves(
-    value: Any, sums: Any, ranges: sym.Analyzer
-) -> tuple[Any, tuple[Any, Any], int] | None:
-    """An expression of two sums, one of each half of a dimension, as one of loads at one place.
-
-    before: ``f(sums[m, n], sums[m, n + 64])``   after: ``f(sums[m, n], second[m, n])``
-
-    Returns:
-        The expression, the buffers that stand for the sums of both halves, and the number of the
-        dimension; ``None`` of any other expression.
-    """
-    loads = loads_of(value, sums)
-    other = next((own for own in loads if not are_same(own.indices, loads[0].indices)), None)
-    if other is None:
-        return None
-    first, last = loads[0].indices, other.indices
-    apart = [ranges.simplify(b - a) for a, b in zip(first, last, strict=True)]
-    steps = [int(step.value) if isinstance(step, tirx.IntImm) else None for step in apart]
-    moved = [number for number, step in enumerate(steps) if step != 0]
-    half = int(sums.ty.shape[moved[0]]) // 2
-    if len(moved) != 1 or steps[moved[0]] not in (half, -half):
-        return None
-    if steps[moved[0]] == -half:
-        first, last = last, first
-    second = tirx.decl_buffer(list(sums.ty.shape), str(sums.ty.dtype), "second")
-
-    def load(node: ir.TensorLoad) -> Any:
-        is_last = is_load_of(node, sums) and are_same(node.indices, last)
-        return tirx.BufferLoad(second, list(first)) if is_last else node
-
-    written = tvm_ffi.structural_map(value, [(ir.TensorLoad, load)], order="post")
-    return written, (sums, second), moved[0]
-
-
 def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | None:
     """How many values an index has, if its terms are digits of a number; ``None`` if not."""
     count = 1
@@ -185,8 +157,3 @@ def _whole(terms: Sequence[tuple[str, int]], sizes: Mapping[str, int]) -> int | 
             return None
         count *= sizes[name]
     return count
-
-
-def are_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Whether two lists of indices are written alike."""
-    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(first, second, strict=True))

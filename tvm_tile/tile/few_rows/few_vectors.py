@@ -36,6 +36,7 @@ class Prologue:
         elements: elements of the short operand.
         loads: elements that are loaded from memory, in all stages.
         read_bytes: bytes of all tensors that are read from memory.
+        stored_bytes: bytes of tensors that one block stores for others.
     """
 
     stages: int
@@ -45,6 +46,7 @@ class Prologue:
     elements: int
     loads: int
     read_bytes: int
+    stored_bytes: int = 0
 
     @classmethod
     def of(cls, stages: Sequence[Operator]) -> Prologue | None:

@@ -258,7 +258,8 @@ def _work(tile: MatvecTile, operator: Operator, product: Matvec, device: Device)
         warps=-(-tile.block_size // device.warp_size),
         parts=(made.part(tile.block_size, device), *parts) if made else parts,
         read=read,
-        written=written / tile.parts,  # products side by side end in one output
+        # Products side by side end in one output.
+        written=written / tile.parts + (made.stored_bytes if made else 0),
         asked=tile.grid * tile.block_size * tile.stages * tile.loads * VECTOR_BYTES,
     )
 

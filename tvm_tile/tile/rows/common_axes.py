@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
@@ -44,6 +44,22 @@ def in_order(operator: Operator) -> tuple[Axis, ...] | None:
     found = [order for order in orders if order is not None]
     own = tuple(axis for axis in operator.axes if axis.extent > 1)
     return own if own in found else next(iter(found), None)
+
+
+def follows(operator: Operator, names: Collection[str]) -> bool:
+    """Whether an operator reads tensors of these names in the order in which it writes.
+
+    It may skip elements of them between rows.
+    """
+    long = [axis.name for axis in operator.axes if axis.extent > 1]
+    own = [(operator.write.strides.get(name, 0), name) for name in long]
+    wanted = [name for _, name in sorted(own)]
+    reads = [read for read in operator.reads if read.tensor.name in names]
+    for read in reads:
+        strides = [read.strides.get(name, 0) for name in wanted]
+        if not read.is_exact or strides != sorted(set(strides)) or strides[:1] not in ([], [1]):
+            return False
+    return bool(reads)
 
 
 def _order(operator: Operator, read: Access) -> tuple[Axis, ...] | None:

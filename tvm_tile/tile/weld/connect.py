@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from tvm_tile.tile.rules import Level
-
-
-class Kind(Enum):
-    """Kind of a call's computation, as far as connecting asks."""
-
-    PRODUCT = "product"
-    WINDOW = "window"  # each sum of few neighbours, such as a depthwise convolution's
-    DECODING = "decoding"  # values of codes of a few bits
-    VIEW = "view"  # elements as they are, elsewhere
-    SPATIAL = "spatial"  # each element from few others
-    ROWS = "rows"  # each element from itself and sums of its row, such as a softmax's
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A kernel of a model as it stands.
-
-    Attributes:
-        output: the value it makes.
-        inputs: values that other calls make and it takes, each once.
-        kind: kind of computation.
-        is_reshape: whether its value is another one in another shape, which costs nothing within
-            the model.
-    """
-
-    output: str
-    inputs: tuple[str, ...]
-    kind: Kind
-    is_reshape: bool = False
-
-
-_EACH = (Kind.VIEW, Kind.SPATIAL)
-_ENDS = (Kind.PRODUCT, Kind.WINDOW)
-
-Group = tuple[int, ...]
-"""Numbers of calls that become one, in the order of the program."""
+from tvm_tile.tile.weld.call_graph import Call, CallGraph, Group, Kind
 
 Gain = Callable[[Group], float | None]
 """Seconds that a group saves as one kernel; ``None`` where no kernel can do it."""
 
 Alone = Callable[[int], float]
 """Seconds of a call as a kernel of its own."""
-
-_LONGEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,28 +127,36 @@ def _slower(answer: Decision, is_grown: bool) -> str:
 
 
 def connect_calls(
-    calls: Sequence[Call], outputs: frozenset[str], gain: Gain, alone: Alone = lambda _: 0.0
+    calls: Sequence[Call],
+    outputs: frozenset[str],
+    gain: Gain,
+    alone: Alone = lambda _: 0.0,
+    storing: Gain = lambda _: None,
 ) -> tuple[Group, ...]:
     """Groups of calls that save time, each call in at most one, but for rows that several compute.
 
     From each product a group grows by whatever takes its values next, until a window or another
     product is in it; it counts where everything made within it, but the last value, is used only
-    within it. Of those that share a call the one that saves most is taken, less what its products
-    save where each is joined with what decodes its weights instead. Then groups, and
-    products without one, grow by the views that feed them, and by what their output goes through
-    next. Rows that only such groups take, such as a norm of what queries and keys are made of, are
-    computed anew in each of these, where that saves time; other rows grow by what their output goes
-    through, but for reshapes that cost nothing.
+    within it. Of those that share a call the one that saves most is taken, attention with what it
+    would grow by if it alone saves nothing, less what its products save where each is joined with
+    what decodes its weights instead. Then groups, and products without one, grow by the views that
+    feed them, and by what their output goes through next. Rows that only such groups take, such as
+    a norm of what queries and keys are made of, are computed anew in each of these, where that
+    saves time. Rows that others take later, too, such as a residual, the first group that takes
+    them computes and stores. Other rows grow by what their output goes through, but for reshapes
+    that cost nothing.
 
     Args:
         calls: calls in the order of the program.
         outputs: values that are used elsewhere, too.
         gain: asked for each group that could become one.
         alone: asked for rows that several groups could compute.
+        storing: asked as ``gain`` is, for groups that begin with rows and store these, too.
     """
-    graph = _Graph(calls, outputs)
+    graph = CallGraph(calls, outputs)
     starts = [number for number, call in enumerate(calls) if call.kind is Kind.PRODUCT]
     gains = {chain: gain(chain) for start in starts for chain in graph.chains(start)}
+    whole = {chain: _with_feeds(graph, chain, own, gain) for chain, own in gains.items()}
     # Products that are joined are not joined with what decodes their weights.
     decoding = {
         start: max(0.0, *(gain((maker, start)) or 0.0 for maker in makers))
@@ -196,7 +165,7 @@ def connect_calls(
     }
     found = [
         (saved - sum(decoding.get(number, 0.0) for number in chain), chain)
-        for chain, saved in gains.items()
+        for chain, saved in whole.items()
         if saved is not None
     ]
     groups: list[tuple[Group, float]] = []
@@ -213,41 +182,88 @@ def connect_calls(
     for group, saved in sorted(groups):
         grown.append(_extended(graph, group, saved, gain, taken))
         taken.update(grown[-1][0])
-    for number in reversed(rows):
-        for place in _spread(graph, number, grown, gain, alone):
-            # What makes the rows is perhaps computed with them.
-            grown[place] = _extended(graph, *grown[place], gain, taken)
-            taken.update(grown[place][0])
-            rows = [other for other in rows if other != number]
-    for number in rows:
+    for number in _with_rows(graph, rows, grown, taken, (gain, storing), alone):
         grown.append(_extended(graph, (number,), 0.0, gain, taken))
         taken.update(grown[-1][0])
     return tuple(group for group, _ in grown if len(group) > 1)
 
 
-def _spread(
-    graph: _Graph, rows: int, groups: list[tuple[Group, float]], gain: Gain, alone: Alone
+def _with_rows(
+    graph: CallGraph,
+    rows: list[int],
+    grown: list[tuple[Group, float]],
+    taken: set[int],
+    gains: tuple[Gain, Gain],
+    alone: Alone,
 ) -> list[int]:
-    """The places of the groups that compute some rows from now on, which saves time if all that
-    takes them does; ``groups`` change."""
+    """The rows that no group computes from now on; ``grown`` groups, and what is ``taken``, change.
+
+    Rows are computed by all groups that take them, or by the first one, which stores them.
+    """
+    gain, storing = gains
+    store: set[int] = set()  # places of groups that store rows
+    for number in reversed(rows):
+        free = {place: own for place, own in enumerate(grown) if place not in store}
+        anew = _spread(graph, number, free, gain, alone)
+        once = _stored(graph, number, free, storing)
+        saved, changed = max(anew, once, key=lambda own: own[0])
+        if saved <= 0:
+            continue
+        rows = [other for other in rows if other != number]
+        store.update(changed if changed is once[1] else ())
+        for place, own in changed.items():
+            # What makes the rows is perhaps computed with them.
+            grown[place] = own if place in store else _extended(graph, *own, gain, taken)
+            taken.update(grown[place][0])
+    return rows
+
+
+def _with_feeds(graph: CallGraph, chain: Group, saved: float | None, gain: Gain) -> float | None:
+    """What a chain saves, with what would be one kernel with it where attention alone saves none:
+    keys that heads share are perhaps repeated only for kernels that it takes the place of."""
+    if saved is None or saved > 0 or not graph.is_attention(chain):
+        return saved
+    return _extended(graph, chain, saved, gain, set())[1]
+
+
+_Groups = Mapping[int, tuple[Group, float]]
+"""Groups by their places, each with what it saves."""
+
+
+def _spread(
+    graph: CallGraph, rows: int, groups: _Groups, gain: Gain, alone: Alone
+) -> tuple[float, _Groups]:
+    """What it saves that all groups which take some rows compute them, and these groups then."""
     takers = graph.takers(rows)
-    takes = [n for n, (group, _) in enumerate(groups) if not takers.isdisjoint(group)]
+    takes = [place for place, (own, _) in groups.items() if not takers.isdisjoint(own)]
     if not takers or not takers <= {n for place in takes for n in groups[place][0]}:
-        return []
+        return 0.0, {}
     larger = {place: tuple(sorted((rows, *groups[place][0]))) for place in takes}
     gains = {place: gain(group) for place, group in larger.items()}
-    now = {place: saved for place, saved in gains.items() if saved is not None}
-    more = sum(saved - groups[place][1] for place, saved in now.items())
+    now = {place: (larger[place], saved) for place, saved in gains.items() if saved is not None}
+    more = sum(saved - groups[place][1] for place, (_, saved) in now.items())
     # Each gain has the kernel of the rows in it, which is saved once.
-    if len(now) < len(takes) or more <= (len(takes) - 1) * alone(rows):
-        return []
-    for place, saved in now.items():
-        groups[place] = larger[place], saved
-    return takes
+    return (more - (len(takes) - 1) * alone(rows), now) if len(now) == len(takes) else (0.0, {})
+
+
+def _stored(graph: CallGraph, rows: int, groups: _Groups, storing: Gain) -> tuple[float, _Groups]:
+    """What it saves that the first group which takes some rows computes and stores them, if all
+    others take them behind it; and this group then."""
+    takers = graph.takers(rows)
+    takes = [place for place, (own, _) in groups.items() if not takers.isdisjoint(own)]
+    place = min(takes, key=lambda place: groups[place][0][-1], default=None)
+    if place is None:
+        return 0.0, {}
+    group, saved = groups[place]
+    others = takers.difference(group)
+    if not others or min(others) < group[-1] or rows > group[0]:
+        return 0.0, {}
+    now = storing((rows, *group))
+    return (0.0, {}) if now is None else (now - saved, {place: ((rows, *group), now)})
 
 
 def _extended(
-    graph: _Graph, group: Group, saved: float, gain: Gain, taken: set[int]
+    graph: CallGraph, group: Group, saved: float, gain: Gain, taken: set[int]
 ) -> tuple[Group, float]:
     """A group with the neighbours whose joining saves more, and what it saves."""
     refused: set[int] = set()
@@ -261,95 +277,3 @@ def _extended(
             group, saved = larger, now
         else:
             refused.add(found)
-
-
-class _Graph:
-    """Calls and who takes what they make."""
-
-    def __init__(self, calls: Sequence[Call], outputs: frozenset[str]) -> None:
-        self._calls, self._outputs = calls, outputs
-        self._makers = {call.output: number for number, call in enumerate(calls)}
-        self._takers: dict[str, list[int]] = {}
-        for number, call in enumerate(calls):
-            for value in call.inputs:
-                self._takers.setdefault(value, []).append(number)
-
-    def chains(self, start: int) -> Iterator[Group]:
-        """Groups from one product to the next window, and to the next product.
-
-        Each is the smallest whose inner values stay inside.
-        """
-        group = {start}
-        while len(group) < _LONGEST:
-            beyond = {n for member in group for n in self._taking(member)} - group
-            if not beyond:
-                return
-            group.add(min(beyond))
-            last = max(group)
-            kind = self._calls[last].kind
-            if kind in _ENDS and all(self._stays(n, group) for n in group - {last}):
-                yield tuple(sorted(group))
-            if kind is Kind.PRODUCT:
-                return
-
-    def neighbours(self, group: Group) -> Iterator[int]:
-        """The decoded weights that only feed a group; what takes its output, if nothing else does;
-        then the views that only feed it, and whatever is computed element by element to feed
-        attention.
-
-        Weights are first: whether what is behind a product is one with it is asked of the rule that
-        multiplies their codes.
-        Rows take no views before them. Of reshapes nothing takes any behind it but outputs of the
-        model: these are copied, where others cost nothing.
-        """
-        followers = self._taking(group[-1])
-        is_handed_on = len(followers) == 1 and self._calls[group[-1]].output not in self._outputs
-        is_rows = all(self._calls[number].kind is not Kind.PRODUCT for number in group)
-        is_attention = self._is_attention(group)
-        if not is_rows and not is_attention:
-            yield from self._feeding(group, (Kind.DECODING,))
-        for number in followers if is_handed_on else ():
-            call = self._calls[number]
-            is_free = call.is_reshape and call.output not in self._outputs
-            if call.kind in _EACH and not is_free:
-                yield number
-        # Attention's queries are made once a block, whatever they are made of.
-        if not is_rows:
-            yield from self._feeding(group, _EACH if is_attention else (Kind.VIEW,))
-
-    def _feeding(self, group: Group, kinds: Collection[Kind]) -> Iterator[int]:
-        """Calls of some kinds whose values only this group reads."""
-        for number in group:
-            for value in self._calls[number].inputs:
-                maker = self._makers[value]
-                is_fed = maker not in group and self._calls[maker].kind in kinds
-                if is_fed and self._stays(maker, set(group)):
-                    yield maker
-
-    def decoders(self, product: int) -> list[int]:
-        """Calls that decode weights for this product only."""
-        makers = [self._makers[value] for value in self._calls[product].inputs]
-        return [
-            maker
-            for maker in makers
-            if self._calls[maker].kind is Kind.DECODING and self._stays(maker, {product})
-        ]
-
-    def takers(self, number: int) -> frozenset[int]:
-        """Calls that take what a call makes; none where that is used elsewhere, too."""
-        is_output = self._calls[number].output in self._outputs
-        return frozenset(() if is_output else self._taking(number))
-
-    def _is_attention(self, group: Group) -> bool:
-        """Whether a group has two products and reductions over rows."""
-        kinds = [self._calls[number].kind for number in group]
-        return kinds.count(Kind.PRODUCT) > 1 and Kind.ROWS in kinds
-
-    def _taking(self, number: int) -> list[int]:
-        """Numbers of the calls that take a call's value."""
-        return self._takers.get(self._calls[number].output, [])
-
-    def _stays(self, number: int, group: set[int]) -> bool:
-        """Whether what a call makes is used within a group only."""
-        is_used_elsewhere = self._calls[number].output in self._outputs
-        return not is_used_elsewhere and set(self._taking(number)) <= group
