@@ -122,7 +122,8 @@ def memory_of(block: Any, memory: Any, name: str) -> Any:
     """
     mapped = ib.alloc_buffer((1,), "uint64", scope="local")
     first = memory.ptr_to([0] * len(memory.ty.shape))
-    ib.evaluate(T.ptx.mapa.u64(mapped[0], first, tirx.Cast("uint32", block)))
+    number = T.uint32(block) if isinstance(block, int) else tirx.Cast("uint32", block)
+    ib.evaluate(T.ptx.mapa.u64(mapped[0], first, number))
     dtype = str(memory.ty.dtype)
     kind = ir.PointerType(ir.PrimType(dtype), "shared")
     pointer = tirx.Var(name, kind)
