@@ -38,7 +38,17 @@ _SIZES = {
     "max_position_embeddings": 128,
     "head_dim": 16,
 }
-_EXPERTS = {**_SIZES, "num_experts_per_tok": 2}
+_PLAIN = {name: size for name, size in _SIZES.items() if name != "head_dim"}
+_FEW = {"num_experts_per_tok": 2}
+_EXPERTS = {**_SIZES, **_FEW}
+_GPT = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4}
+_OPT = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
 # Names of transformers' configurations, and their sizes.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama": ("LlamaConfig", _SIZES),
@@ -49,11 +59,35 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gemma 2": ("Gemma2Config", {**_SIZES, "sliding_window": 32, "query_pre_attn_scalar": 16}),
     "Gemma 3": ("Gemma3TextConfig", {**_SIZES, "sliding_window": 32, "query_pre_attn_scalar": 16}),
     "Phi-3": ("Phi3Config", {**_SIZES, "pad_token_id": 0}),
-    "OLMo 2": ("Olmo2Config", {name: n for name, n in _SIZES.items() if name != "head_dim"}),
-    "GPT-2": (
-        "GPT2Config",
-        {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128},
-    ),
+    "OLMo 2": ("Olmo2Config", _PLAIN),
+    "GPT-2": ("GPT2Config", {**_GPT, "n_positions": 128}),
+    "Phi": ("PhiConfig", _PLAIN),
+    "GLM": ("GlmConfig", {**_SIZES, "pad_token_id": 0}),
+    "GLM-4": ("Glm4Config", {**_SIZES, "pad_token_id": 0}),
+    "SmolLM3": ("SmolLM3Config", {**_PLAIN, "pad_token_id": 0}),
+    "StarCoder2": ("Starcoder2Config", _PLAIN),
+    "Granite": ("GraniteConfig", _PLAIN),
+    "Cohere": ("CohereConfig", {**_PLAIN, "pad_token_id": 0}),
+    "Cohere 2": ("Cohere2Config", {**_SIZES, "pad_token_id": 0, "sliding_window": 32}),
+    "OLMo 3": ("Olmo3Config", {**_PLAIN, "sliding_window": 32}),
+    "EXAONE 4": ("Exaone4Config", {**_SIZES, "sliding_window": 32}),
+    "Nemotron": ("NemotronConfig", _SIZES),
+    "Ministral": ("MinistralConfig", {**_SIZES, "sliding_window": 32}),
+    "StableLM": ("StableLmConfig", _PLAIN),
+    "Helium": ("HeliumConfig", _SIZES),
+    "ERNIE 4.5": ("Ernie4_5Config", {**_SIZES, "pad_token_id": 0}),
+    "Hunyuan": ("HunYuanDenseV1Config", {**_SIZES, "pad_token_id": 0}),
+    "Seed-OSS": ("SeedOssConfig", _SIZES),
+    "Apertus": ("ApertusConfig", {**_PLAIN, "pad_token_id": 0}),
+    "Arcee": ("ArceeConfig", _SIZES),
+    "GPT-NeoX": ("GPTNeoXConfig", {n: own for n, own in _PLAIN.items() if "key" not in n}),
+    "GPT-J": ("GPTJConfig", {**_GPT, "n_positions": 128, "rotary_dim": 8}),
+    "OPT": ("OPTConfig", {**_OPT, "ffn_dim": 128, "word_embed_proj_dim": 64}),
+    "Falcon": ("FalconConfig", {**_OPT, "num_kv_heads": 2, "new_decoder_architecture": True}),
+    "MPT": ("MptConfig", {"vocab_size": 256, "d_model": 64, "n_layers": 2, "n_heads": 4}),
+    "BLOOM": ("BloomConfig", {"vocab_size": 256, "hidden_size": 64, "n_layer": 2, "n_head": 4}),
+    "Mixtral": ("MixtralConfig", {**_EXPERTS, "num_local_experts": 4, "sliding_window": None}),
+    "Granite-MoE": ("GraniteMoeConfig", {**_PLAIN, **_FEW, "num_local_experts": 4}),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
     "GPT-OSS": ("GptOssConfig", {**_EXPERTS, "num_local_experts": 4, "sliding_window": 32}),
 }
