@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
@@ -84,7 +85,7 @@ def find_few_vectors(task: Task) -> FewVectors | None:
     sums = [sch.get(main) for main in mains]
     main, func = str(sums[0].name_hint), _without(sch.mod["main"], stored)
     stores = tuple(blocks_named(sch, stored))
-    if not all(_is_along(own, sch.get(sch.get_sblock(prologue[-1]))) for own in stores):
+    if stores and not _are_made_with(stores, blocks_named(sch, prologue), func.params):
         return None
     behind = () if is_sum else tuple(_name(sch, block) for block in outputs)
     if any(pads_sums(sch, tuple(str(s.name_hint) for s in sums), name) for name in behind):
@@ -154,10 +155,19 @@ def _without(func: tirx.PrimFunc, names: Sequence[str]) -> tirx.PrimFunc:
     return func.with_body(SBlockRealize([], func.body.predicate, block))
 
 
-def _is_along(block: SBlock, other: SBlock) -> bool:
-    """Whether two blocks have the same axes."""
-    own, like = ([int(v.dom.extent) for v in each.iter_vars] for each in (block, other))
-    return own == like
+def _are_made_with(
+    stores: Sequence[SBlock], prologue: Sequence[SBlock], params: Sequence[Any]
+) -> bool:
+    """Whether blocks have the axes of the last block of a prologue, and read what it may read."""
+    if not prologue:
+        return False
+    extents = [
+        [int(axis.dom.extent) for axis in block.iter_vars] for block in (*stores, prologue[-1])
+    ]
+    known = [*params, *(block.writes[0].source for block in prologue)]
+    read = [region.source for own in stores for region in own.reads]
+    is_known = all(any(source.same_as(own) for own in known) for source in read)
+    return is_known and all(own == extents[-1] for own in extents)
 
 
 def _inlined(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None:
