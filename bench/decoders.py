@@ -42,7 +42,7 @@ _PLAIN = {name: size for name, size in _SIZES.items() if name != "head_dim"}
 _FEW = {"num_experts_per_tok": 2}
 _EXPERTS = {**_SIZES, **_FEW}
 _GPT = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4}
-_OPT = {
+_FALCON = {
     "vocab_size": 256,
     "hidden_size": 64,
     "num_hidden_layers": 2,
@@ -82,8 +82,7 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Arcee": ("ArceeConfig", _SIZES),
     "GPT-NeoX": ("GPTNeoXConfig", {n: own for n, own in _PLAIN.items() if "key" not in n}),
     "GPT-J": ("GPTJConfig", {**_GPT, "n_positions": 128, "rotary_dim": 8}),
-    "OPT": ("OPTConfig", {**_OPT, "ffn_dim": 128, "word_embed_proj_dim": 64}),
-    "Falcon": ("FalconConfig", {**_OPT, "num_kv_heads": 2, "new_decoder_architecture": True}),
+    "Falcon": ("FalconConfig", {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}),
     "MPT": ("MptConfig", {"vocab_size": 256, "d_model": 64, "n_layers": 2, "n_heads": 4}),
     "BLOOM": ("BloomConfig", {"vocab_size": 256, "hidden_size": 64, "n_layer": 2, "n_head": 4}),
     "Mixtral": ("MixtralConfig", {**_EXPERTS, "num_local_experts": 4, "sliding_window": None}),
