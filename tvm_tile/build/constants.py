@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from typing import Any
 
@@ -11,7 +10,6 @@ from tvm import ir, relax
 
 from tvm_tile.build.program import Constant
 from tvm_tile.graph.constant_tensors import bytes_of
-from tvm_tile.graph.tile_graph import element_size
 
 _Key = tuple[Any, ...]
 
@@ -80,14 +78,9 @@ def inline_bytes(mod: tvm.IRModule) -> int:
 
     def visit(value: Any) -> None:
         if isinstance(value, ir.GenericConst) and hasattr(value.value, "data_ptr"):
-            found[value.value.data_ptr()] = _size(value.value)
+            found[value.value.data_ptr()] = bytes_of(value.value).nbytes
 
     for func in mod.functions.values():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
     return sum(found.values())
-
-
-def _size(tensor: Any) -> int:
-    """Bytes of a tensor."""
-    return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))

@@ -32,8 +32,7 @@ def elements_of(constant: Any) -> np.ndarray:
 
 def bytes_of(tensor: Any) -> np.ndarray:
     """The bytes of a tensor in TVM's CPU memory, where they lie, which nobody may write to."""
-    size = math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
-    return np.asarray(_HostBytes(tensor, size, is_read_only=True))
+    return np.asarray(_HostBytes(tensor, is_read_only=True))
 
 
 def constant_of_parts(parts: Sequence[np.ndarray], axis: int, dtype: str) -> Any:
@@ -79,15 +78,15 @@ def _view(tensor: Any, *, is_read_only: bool) -> np.ndarray:
     """A tensor's elements where they lie."""
     shape, name = tuple(map(int, tensor.shape)), str(tensor.dtype)
     dtype = np.dtype(getattr(ml_dtypes, name, name))
-    memory = _HostBytes(tensor, math.prod(shape) * dtype.itemsize, is_read_only=is_read_only)
-    return np.asarray(memory).view(dtype).reshape(shape)
+    return np.asarray(_HostBytes(tensor, is_read_only=is_read_only)).view(dtype).reshape(shape)
 
 
 class _HostBytes:
     """Bytes of a tensor in TVM's CPU memory, by NumPy's array interface, which keeps it alive."""
 
-    def __init__(self, tensor: Any, size: int, *, is_read_only: bool) -> None:
+    def __init__(self, tensor: Any, *, is_read_only: bool) -> None:
         self._tensor = tensor
+        size = math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
         self.__array_interface__ = {
             "data": (tensor.data_ptr(), is_read_only),
             "shape": (size,),
