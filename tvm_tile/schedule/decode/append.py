@@ -3,14 +3,12 @@
 A row is in one tile of its group's keys, which is one worker's. All that a thread copies of the
 row, whether old or new, it overwrites in its stage with the new one; no other thread has read it
 there. To global memory the threads of that worker store the row when they have read all tiles.
-Where several groups read the same keys, each makes the row for itself and copies no old one, and
-the first group stores it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -34,7 +32,6 @@ class Appending:
         copies: copies of the tensor's rows to the worker's stages.
         made: shared memory of the new rows, one behind the other.
         places: registers, the key that each row becomes; -1 for those that are not written.
-        are_first: conditions for the group to store them, of those that read the same keys.
         dimensions: values of the axes that are the tensor's dimensions.
         buffers: name of a parameter -> the buffer that stands for it.
     """
@@ -43,7 +40,6 @@ class Appending:
     copies: RowCopies
     made: Any
     places: Any
-    are_first: list[Any]
     dimensions: Mapping[str, Any]
     buffers: Mapping[str, Any]
 
@@ -65,10 +61,7 @@ class Appending:
             for number, index in enumerate(cache.index)
         }
         own = registers(appended.count, "int32")
-        is_first = places.are_first(cache)
-        if is_first:
-            copies = replace(copies, but=own)
-        found = cls(appended, copies, made, own, is_first, dimensions, buffers)
+        found = cls(appended, copies, made, own, dimensions, buffers)
         with ib.unroll(appended.count) as number:
             ib.buffer_store(own, found._place(number), [number])
         return found
@@ -133,7 +126,7 @@ class Appending:
         for number in range(self.appended.count):
             place = ib.Bind(self.places[number])
             own = place // tile.lanes
-            mine = [place >= 0, *self.are_first]
+            mine = [place >= 0]
             if tile.splits > 1:
                 mine.append(own % tile.splits == rank)
             if tile.workers > 1:

@@ -30,7 +30,6 @@ class RowCopies:
         stride: elements from a row to the next.
         lane: the thread's number in the worker.
         waits: whether copies are done when they were asked for.
-        but: keys whose rows are not copied, in registers.
     """
 
     rows: Cached
@@ -42,7 +41,6 @@ class RowCopies:
     stride: int
     lane: Any
     waits: bool
-    but: Any = None
 
     def ask(self, into: Any, key: Any) -> None:
         """Begin to copy the tile from a key on to a stage that begins with element ``into``."""
@@ -52,9 +50,6 @@ class RowCopies:
             row, column = number // rows.vectors, number % rows.vectors * rows.vector
             there = into + row * rows.pitch + column
             inside = [key + row < self.key_count] if self.key_count % self.lanes else []
-            if self.but is not None:
-                count = int(self.but.ty.shape[0])
-                inside += [key + row != self.but[number] for number in range(count)]
             at = self.first + (key + row) * self.stride + column
             if self.waits:
                 self._copy(there, at, inside)
@@ -62,7 +57,7 @@ class RowCopies:
                 self._copy_asynchronously(there, at, inside)
 
     def _copy(self, into: Any, at: Any, inside: list[Any]) -> None:
-        """Copy a vector of a row through registers, zeros for those that are not read."""
+        """Copy a vector of a row through registers, zeros outside of the keys."""
         rows = self.rows
         with when(inside), ib.vectorized(rows.vector) as v:
             ib.buffer_store(self.stages, self.source[at + v], [into + v])
@@ -71,8 +66,7 @@ class RowCopies:
                 ib.buffer_store(self.stages, tirx.const(0.0, rows.dtype), [into + v])
 
     def _copy_asynchronously(self, into: Any, at: Any, inside: list[Any]) -> None:
-        """Ask for a vector of a row by cp.async, zeros for those that are not read."""
+        """Ask for a vector of a row by cp.async, zeros outside of the keys."""
         size = self.rows.vector * element_size(self.rows.dtype)
-        for own in inside:
-            at = tirx.Select(own, at, self.first)
+        at = tirx.Select(inside[0], at, self.first) if inside else at
         ask(self.stages.ptr_to([into]), self.source.ptr_to([at]), size, inside)

@@ -111,15 +111,6 @@ class DecodeMatch:
     epilogue: Epilogue
     params: Sequence[Any]
 
-    def cut(self, decode: Decode) -> DecodeMatch:
-        """The attention with the rows of each group cut into several groups, as ``decode`` says."""
-        left, shared = decode.cuts, list[SplitAxis]()
-        for own in self.shared:
-            count = math.gcd(left, own.rows)
-            shared.append(replace(own, rows=own.rows // count))
-            left //= count
-        return replace(self, decode=decode, shared=tuple(shared))
-
 
 def find_decode(task: Task) -> DecodeMatch | None:
     """The attention that a function computes; ``None`` if it computes anything else, or keys lie

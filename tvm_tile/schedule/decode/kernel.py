@@ -22,15 +22,15 @@ weights, zero, makes of it: zeros of a softmax that says so, else no number.
 
 Why this is free of races. Queries and new rows are written before all threads of the block meet,
 and read behind that. Of a row that is appended to a cache global memory is read by the one worker
-that has its tile, into a stage, and written by it behind its walk (``append.py``), or, where other
-groups have the row, too, read by nobody. A worker's stages and weights are its own. To ask for a
-tile is to overwrite what the worker's threads have read before the ``sync`` at the end of a step;
-what is asked for is read behind the wait of those who asked and the ``sync`` that follows. Weights
-are written behind the ``sync`` at the end of the step before, and read behind the one that follows
-the wait for values. Sums overwrite stages behind a meeting of all threads, behind which nobody
-reads stages. What a block has added up it puts into memory of the cluster's blocks that they use
-for nothing else, once all of them have begun; each reads its own behind a wait of the cluster for
-itself, which orders that. Behind it no block touches another's memory, so each may end.
+that has its tile, into a stage, and written by it behind its walk (``append.py``); no other group
+has the row. A worker's stages and weights are its own. To ask for a tile is to overwrite what
+the worker's threads have read before the ``sync`` at the end of a step; what is asked for is read
+behind the wait of those who asked and the ``sync`` that follows. Weights are written behind the
+``sync`` at the end of the step before, and read behind the one that follows the wait for values.
+Sums overwrite stages behind a meeting of all threads, behind which nobody reads stages. What a
+block has added up it puts into memory of the cluster's blocks that they use for nothing else, once
+all of them have begun; each reads its own behind a wait of the cluster for itself, which orders
+that. Behind it no block touches another's memory, so each may end.
 
 Numbers are added in an order that depends on nothing but the tile: every run gives the same bits.
 """
@@ -125,7 +125,6 @@ class _Worker:
             Appending.begin(cache, copies, made, self._places, buffers)
             for cache, copies, made in pairs
         ]
-        self._copies = [own.copies for own in self._appending] or self._copies
         # The stage that is next; of the chunk's tiles those that are seen, and those of these that
         # were not asked for yet.
         self._stage, self._left = registers(1, "int32"), registers(2, "int32")

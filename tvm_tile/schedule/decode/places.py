@@ -39,12 +39,6 @@ class GroupPlaces:
             place[self._found.column.name] = column
         return place
 
-    def are_first(self, cache: Cache) -> list[Any]:
-        """Conditions for the group to be the first of those that read the same rows of a tensor."""
-        pairs = zip(self._found.shared, cache.shared, strict=True)
-        known = [(self._first[own.axis.name], own, whole) for own, whole in pairs]
-        return [first % whole.rows == 0 for first, own, whole in known if own.rows < whole.rows]
-
     def rows_of(self, cache: Cache, buffers: Mapping[str, Any]) -> tuple[Any, Any]:
         """A tensor as a flat buffer, and elements from its start to the group's first row of it."""
         source = buffers[cache.name]

@@ -7,8 +7,7 @@ tiles, ``kernel.py`` writes them for workers, which are warps or blocks (``worke
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from tvm import tirx
+from functools import partial
 
 from tvm_tile.schedule.decode.find import DecodeMatch, find_decode
 from tvm_tile.schedule.decode.kernel import write_decode
@@ -30,8 +29,4 @@ def decode_choices(
     task: Task, found: DecodeMatch, tiles: Sequence[DecodeTile]
 ) -> tuple[Choice, ...]:
     """The choices of some tiles for what was found in a function."""
-
-    def write(tile: DecodeTile) -> tirx.PrimFunc:
-        return write_decode(task.device, found.cut(tile.decode), tile)
-
-    return choices_of(DECODE, tiles, write)
+    return choices_of(DECODE, tiles, partial(write_decode, task.device, found))

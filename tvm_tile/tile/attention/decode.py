@@ -1,13 +1,11 @@
 """Tiles of attention of few queries: a decode step, whose time is that of reading keys and values.
 
 All queries that read the same keys are the rows of one group: some positions of all heads that
-share a head of keys (grouped queries). Or they are cut into several groups, which read these keys
-each: then more blocks share the work, and memory answers but once. A group's keys are cut into
-tiles, as many keys each as a worker has threads, and tiles are dealt in turn to the workers of all
-blocks that share the group. So a cache that is filled to a prefix is as much work for each of them
-(Dao et al., Flash-Decoding, 2023). Workers do not wait for one another until all have read what is
-theirs: a worker is a warp, where there are any, and the blocks of a group are a cluster, where
-there are any.
+share a head of keys (grouped queries). A group's keys are cut into tiles, as many keys each as a
+worker has threads, and tiles are dealt in turn to the workers of all blocks that share the group.
+So a cache that is filled to a prefix is as much work for each of them (Dao et al., Flash-Decoding,
+2023). Workers do not wait for one another until all have read what is theirs: a worker is a warp,
+where there are any, and the blocks of a group are a cluster, where there are any.
 
 A thread has one key of a tile for the first product, and for the second one a few neighbouring
 columns of the values of some of its keys.
@@ -90,7 +88,6 @@ class Decode:
         traffic: bytes that cross global memory at least.
         sums: sums along a query, or a new key, that it is made of, such as a norm's.
         appended: rows that are written to a group's keys, and to its values, first.
-        cuts: groups that read the same keys.
     """
 
     groups: int
@@ -101,7 +98,6 @@ class Decode:
     traffic: int
     sums: int = 0
     appended: int = 0
-    cuts: int = 1
 
     @property
     def read_bytes(self) -> int:
@@ -112,8 +108,7 @@ class Decode:
     def written(self) -> int:
         """Bytes of all results, which are as wide as values, and of the rows that are appended."""
         rows = self.keys.row_bytes + self.values.row_bytes
-        appended = self.groups // self.cuts * self.appended * rows
-        return self.groups * self.rows * self.values.row_bytes + appended
+        return self.groups * (self.rows * self.values.row_bytes + self.appended * rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +242,7 @@ def construct_decode(
     dtypes = {decode.keys.dtype, decode.values.dtype}
     if decode.rows > MOST_ROWS or dtypes - set(DTYPES) or device.kernel_language not in _LANGUAGES:
         return ()
-    cuts = [n for n in range(1, decode.rows + 1) if decode.rows % n == 0]
-    parts = (replace(decode, groups=decode.groups * n, rows=decode.rows // n, cuts=n) for n in cuts)
-    tiles = itertools.chain.from_iterable(_tiles(part, device) for part in parts)
+    tiles = _tiles(decode, device)
     told = (replace(tile, work=_work(tile, device)) for tile in tiles if tile)
     return ranked(told, device, scene, count)
 
