@@ -159,6 +159,8 @@ static uint __activemask() { return 0xffffffffu; }
 // anything behind its own.
 static int ended_before = 1;  // whether the kernel before this one has ended
 static void tvm_builtin_ptx_griddepcontrol_wait() { wait_until(&ended_before, 1); }
+// The chain starts a kernel when all blocks of the one before are past its wait, whatever they say.
+static void tvm_builtin_ptx_griddepcontrol_launch_dependents() {}
 static void tile_ask_for(const void *, int, int, int) {}
 
 static void start();  // the kernel, with its arguments

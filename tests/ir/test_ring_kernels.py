@@ -16,7 +16,7 @@ from kernels import Case
 from tvm.relax import op
 from warp_emulator import COMPILER
 
-from tvm_tile.build.dependent_launches import asks_ahead, mark
+from tvm_tile.build.dependent_launches import LetsGo, asked_ahead, mark
 from tvm_tile.device import find_device
 from tvm_tile.schedule import Choice
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec
@@ -55,7 +55,9 @@ def test_the_text_computes_what_the_cpu_does(entry: Case, late: bool, tmp_path: 
     for number, choice in enumerate(found[late :: max(1, len(found) // TILES)]):
         written = choice()
         assert written is not None
-        assert asks_ahead(written.func)
+        asked = asked_ahead(written.func)
+        assert asked
+        assert asked <= {str(param.name) for param in func.params[1:-1]}
         (folder := tmp_path / str(number)).mkdir()
         lanes = tile_of(choice).lanes
         error = emulated_error(written, of, SMALL, folder, late=late, columns=lanes)
@@ -68,7 +70,7 @@ def test_only_constants_are_asked_for_before_the_wait() -> None:
     assert written is not None
     names = [str(param.name) for param in func.params]
     for constants in ([], names[1:2]):
-        marked = mark(written.func, 0.0, constants, lets_go=True)
+        marked = mark(written.func, 0.0, constants, lets_go=LetsGo.FIRST)
         (kernel,) = text_builder(SMALL).build_functions({"f": marked})["f"].kernels
         body = kernel.source.rpartition("__global__")[2]
         places = [body.index(own) for own in ("_launch_dependents()", "_wait()", "cp_async_cg")]

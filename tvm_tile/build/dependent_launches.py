@@ -1,8 +1,8 @@
 """Kernels that start while the one before them ends: programmatic dependent launches (PDL).
 
 A launch with the attribute "programmatic stream serialization" may start as soon as every block of
-the kernel before it on the stream has ended, before what that kernel wrote is visible. (Blocks may
-say ``griddepcontrol.launch_dependents`` earlier; none here does.)
+the kernel before it on the stream has ended, or has let it go by saying
+``griddepcontrol.launch_dependents``, before what that kernel wrote is visible.
 Captured into a CUDA graph, the order between the two becomes a programmatic edge (by drivers of
 CUDA 12.3 and later), where the one before is a kernel; behind a copy it is an ordinary one. Until
 ``griddepcontrol.wait`` returns, which it does once all blocks of the kernel before have ended and
@@ -10,22 +10,26 @@ what they wrote is visible, nothing that an earlier kernel of the stream reads o
 touched (PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch).
 
 **The rule**: a kernel is launched with the attribute if, and only if, each of its threads waits
-before all else, but for copies of constants to where no other thread sees them: nobody writes a
-constant while a model runs. So the order that the stream had remains: let kernels A, B, C follow
-each other.
+before all else, but for copies of what is settled to where no other thread sees them. Settled are
+constants, which nobody writes while a model runs, and what kernels wrote that have ended for sure.
+So the order that the stream had remains: let kernels A, B, C follow each other.
 
 * C depends on B: none of its threads touches memory before all of B has ended and is visible.
 * C depends on A: B ends only when its threads have, and each of these has waited until A had ended
   and was visible; or B was launched without the attribute, and began only then. What A wrote before
   B's wait, B's wait before B's end, and B's end before C's wait: order is transitive.
 * C overwrites what A or B still read: the same, as they have ended.
-* Blocks let dependents go by ending, unless all kernels behind them ask for constants ahead. So C
-  begins when every block of B has ended: the blocks of C find all multiprocessors free, and spread
-  over them. Let go earlier, they would crowd on those that B leaves idle, several on one;
+* What A wrote is settled for C, if blocks of B let C go behind their own wait, or by ending: C
+  begins when all blocks of B have, so behind what they waited for, the end of A and of all before
+  it. So a step of a language model reads the caches that it keeps, and the position that it is
+  at, while the product runs that makes its queries. Where B lets C go first of all, nothing but
+  constants is settled for C.
+* Blocks let dependents go by ending, unless all kernels behind them ask for what is settled ahead.
+  So C begins when every block of B has ended: the blocks of C find all multiprocessors free, and
+  spread over them. Let go earlier, they would crowd on those that B leaves idle, several on one;
   ResNet-50, whose kernels have fewer blocks than there are multiprocessors, lost 6 % by that, and
-  gains 4 % without. Kernels that ask ahead have blocks that fill all multiprocessors, in half of
-  their memory, so that they find room beside those before them: these let them go first of all.
-  When C begins does not matter to the order, which its wait keeps.
+  gains 4 % without. Kernels that ask ahead find room beside those before them: these let them go
+  first of all if all that they ask for is constant, and else behind their wait.
 
 Cooperative launches keep the ordinary edge: all blocks of a persistent kernel are to be resident at
 once, and those of a kernel that still runs would be in their way. So does what is not built here,
@@ -44,6 +48,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +58,7 @@ from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import nodes_in
 
 _MARK = "tvm_tile.dependent_launch"
-_CONSTANTS, _SECONDS, _LETS_GO = "constants", "step_seconds", "lets_go"
+_CONSTANTS, _SETTLED, _SECONDS, _LETS_GO = "constants", "settled", "step_seconds", "lets_go"
 _DEPENDENCY = "griddepcontrol"
 _HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
 _COOPERATIVE = "tirx.use_cooperative_launch"
@@ -61,22 +66,40 @@ _LAST_TAG = "tirx.use_dyn_shared_memory"
 _ASK_FOR_MAP = Path(__file__).with_name("ask_for_map.h").read_text()
 
 
-def mark(func: Any, seconds: float, constants: Iterable[str], *, lets_go: bool = False) -> Any:
+class LetsGo(Enum):
+    """When a kernel's blocks let the kernel behind it begin."""
+
+    FIRST = "first of all"
+    WAITED = "behind their wait"
+    ENDED = "by ending"
+
+
+def mark(
+    func: Any,
+    seconds: float,
+    constants: Iterable[str],
+    settled: Iterable[str] = (),
+    lets_go: LetsGo = LetsGo.ENDED,
+) -> Any:
     """A scheduled PrimFunc whose kernels are to start early.
 
     Args:
         func: itself.
         seconds: predicted seconds by which a call behind another kernel ends earlier.
         constants: names of the parameters that are constants in every call.
-        lets_go: whether kernels behind it may begin as soon as all of its blocks have.
+        settled: names of those that in every call only kernels wrote that have ended for sure.
+        lets_go: when kernels behind it may begin, if it does not say so by itself.
     """
-    told = {_CONSTANTS: list(constants), _SECONDS: float(seconds), _LETS_GO: lets_go}
-    return func.with_attr(_MARK, told)
+    names = {_CONSTANTS: list(constants), _SETTLED: list(settled)}
+    return func.with_attr(_MARK, {**names, _SECONDS: float(seconds), _LETS_GO: lets_go.value})
 
 
-def asks_ahead(func: Any) -> bool:
-    """Whether a scheduled PrimFunc says by itself where it waits: behind asking for constants."""
-    return any(_is_dependency(s, "wait") for s in nodes_in(func.body, _evaluate()))
+def asked_ahead(func: Any) -> frozenset[str] | None:
+    """Names of the parameters that a scheduled PrimFunc touches before it waits by itself.
+
+    ``None`` if it does not say by itself where it waits.
+    """
+    return _touched_ahead(func.body, func.params)
 
 
 def step_seconds(func: Any) -> float:
@@ -92,8 +115,8 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     after:  ``kernel(y, x, w) {wait(); ...}``, with ``__restrict__`` at ``y`` and ``w`` only, if
     ``w`` is a constant, and with the attribute among its launch parameters
 
-    A kernel that waits by itself, once it has asked for constants, gets no other wait, if it has
-    read nothing else.
+    A kernel that waits by itself, once it has asked for what is settled, gets no other wait, if it
+    has read nothing else.
 
     A constant's pointer is known by its name. Tensor maps, which the copy engine reads, are
     prefetched ahead of the wait: they lie among the parameters, which nobody writes.
@@ -102,6 +125,7 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     if told is None or _COOPERATIVE in kernel.launch_params:
         return kernel
     constants = set(map(str, told[_CONSTANTS]))
+    settled = constants | set(map(str, told[_SETTLED]))
     (own,) = (var for var, f in kernel.module.functions.items() if _symbol(f) == kernel.name)
     inner = kernel.module[own]
     is_only_written = _only_written(inner.body)
@@ -110,7 +134,7 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
         for position, param in enumerate(inner.params)
         if _name(param) in constants or is_only_written(param)
     )
-    opened = _waiting(inner, kernel.arg_types, constants, lets_go=bool(told[_LETS_GO]))
+    opened = _waiting(inner, kernel.arg_types, settled, LetsGo(str(told[_LETS_GO])))
     functions = {**kernel.module.functions, own: opened}
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
@@ -185,7 +209,7 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
 
 
 def _waiting(
-    kernel: Any, arg_types: Sequence[str], constants: Collection[str], *, lets_go: bool
+    kernel: Any, arg_types: Sequence[str], settled: Collection[str], lets_go: LetsGo
 ) -> Any:
     """The kernel with its tensor maps' prefetches and the wait ahead of all that it does."""
     from tvm.script import tirx as T
@@ -197,33 +221,56 @@ def _waiting(
         if kind == "tensormap"
     ]
     by_itself = any(_is_dependency(s, "launch") for s in nodes_in(kernel.body, Evaluate))
-    going = [T.ptx.griddepcontrol.launch_dependents()] if lets_go and not by_itself else []
-    waits = [] if _waits_behind_constants(kernel, constants) else [T.ptx.griddepcontrol.wait()]
-    opening = [Evaluate(call) for call in (*going, *maps, *waits)]
-    body = SeqStmt([*opening, kernel.body]) if opening else kernel.body
+    going = [] if by_itself else [Evaluate(T.ptx.griddepcontrol.launch_dependents())]
+    touched, body = _touched_ahead(kernel.body, kernel.params), kernel.body
+    waits = [] if touched is not None and touched <= set(settled) else [T.ptx.griddepcontrol.wait()]
+    opening = [Evaluate(call) for call in (*maps, *waits)]
+    if lets_go is LetsGo.FIRST:
+        opening = [*going, *opening]
+    elif lets_go is LetsGo.WAITED and waits:
+        opening += going
+    elif lets_go is LetsGo.WAITED:
+        body = _behind_wait(body, going)
+    body = SeqStmt([*opening, body]) if opening else body
     return kernel.with_body(body).without_attr("tirx.noalias")
 
 
-def _waits_behind_constants(kernel: Any, constants: Collection[str]) -> bool:
-    """Whether all threads of a kernel wait by themselves, and touch only constants before that."""
+def _touched_ahead(body: Any, params: Sequence[Any]) -> frozenset[str] | None:
+    """Names of the parameters that a body touches until all of its threads wait.
+
+    ``None`` if they do not, or not all in one place.
+    """
     from tvm.tirx import AllocBuffer, AttrStmt, DeclBuffer, SeqStmt
 
-    others = {param for param in kernel.params if _name(param) not in constants}
-    pending = [kernel.body]
+    names = {param: _name(param) for param in params}
+    touched, pending = set[str](), [body]
     while pending:
         statement = pending.pop()
         if isinstance(statement, SeqStmt):
             pending += reversed(list(statement))
         elif isinstance(statement, AttrStmt):
             pending.append(statement.body)
-        elif isinstance(statement, DeclBuffer):
-            if uses(statement, list(others)):
-                others.add(statement.buffer)
         elif _is_dependency(statement, "wait"):
-            return True
-        elif not isinstance(statement, AllocBuffer) and uses(statement, list(others)):
-            return False
-    return False
+            return frozenset(touched)
+        elif not isinstance(statement, AllocBuffer) and uses(statement, list(names)):
+            used = {name for var, name in names.items() if uses(statement, [var])}
+            if isinstance(statement, DeclBuffer):
+                (names[statement.buffer],) = used
+            else:
+                touched |= used
+    return None
+
+
+def _behind_wait(body: Any, going: Sequence[Any]) -> Any:
+    """A body with statements right behind the wait of all of its threads."""
+    import tvm_ffi
+    from tvm.tirx import Evaluate, SeqStmt
+
+    def visit(statement: Any) -> Any:
+        is_wait = going and _is_dependency(statement, "wait")
+        return SeqStmt([statement, *going]) if is_wait else statement
+
+    return tvm_ffi.structural_map(body, [(Evaluate, visit)], order="post")
 
 
 def _is_dependency(statement: Any, kind: str) -> bool:

@@ -141,11 +141,21 @@ def _products() -> Iterator[Case]:
         (2, 8192, 2048), (1, 151936, 1024), (8, 151936, 1024),
     ):  # fmt: skip
         yield Case(f"product {m}x{n}x{k}", HALF, ((m, k), (k, n)), op.matmul)
+    for m, n, k in (
+        (1, 151936, 1024), (1, 128256, 2048), (1, 28672, 4096), (1, 16384, 2048), (1, 2048, 8192),
+        (1, 3072, 2048), (1, 2048, 2048), (1, 6144, 1024), (1, 1024, 3072), (1, 4096, 4096),
+        (4, 3072, 2048), (4, 2048, 8192),
+    ):  # fmt: skip
+        yield Case(f"product {m}x{n}x{k}, weights by rows", HALF, ((m, k), (n, k)), _by_rows)
     for heads, rows, depth, dtype in (
         (768, 128, 64, HALF), (384, 197, 64, HALF), (192, 128, 64, SINGLE),
     ):  # fmt: skip
         shapes = ((heads, rows, depth),) * 3
         yield Case(f"attention {heads}x{rows}x{rows}x{depth}", dtype, shapes, attention)
+
+
+def _by_rows(x: Any, w: Any) -> relax.Expr:
+    return op.matmul(x, op.permute_dims(w))
 
 
 def _linear_bias(x: Any, w: Any, b: Any) -> relax.Expr:

@@ -54,7 +54,9 @@ class ChipTimes:
         kept_share: share of the second-level cache's capacity in which data is found again.
         cache_share: share of the second-level cache's bandwidth that loads reach.
         store_share: share of that bandwidth that stores reach.
-        memory_share: share of global memory's bandwidth.
+        memory_tail: share of the time for global memory's bytes by which a kernel's last blocks end
+            later than the others, if all of them run at once; blocks that follow others make up for
+            it.
         cluster_share: share of the multiprocessors that clusters of more than two blocks can use.
         part_power: exponent by which what one block does adds up.
         block_power: exponent by which a block's own time and that of shared resources add up.
@@ -83,7 +85,7 @@ class ChipTimes:
     kept_share: float
     cache_share: float
     store_share: float
-    memory_share: float
+    memory_tail: float
     cluster_share: float
     part_power: float
     block_power: float

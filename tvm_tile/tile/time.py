@@ -255,7 +255,9 @@ def work_seconds(work: Work, device: Device, scene: Scene) -> Floats:
     chip, clock = model.chip, device.clock
     memory = work.read * (1 - model.cached) / device.read_bandwidth
     memory = memory + work.written / device.memory(MemoryLevel.GLOBAL).bandwidth
-    busy = _norm(chip.memory_power, cycles / clock, memory / chip.memory_share)
+    waves = np.asarray(work.blocks, np.float64) / (resident * units)
+    memory = memory * (1 + chip.memory_tail / np.maximum(1.0, waves))
+    busy = _norm(chip.memory_power, cycles / clock, memory)
     is_cold = scene.start is Start.COLD
     start = (chip.cold_start_cycles if is_cold else chip.start_cycles) / clock
     seconds = start + busy + device.launch_latency - _ahead(work, model, scene)

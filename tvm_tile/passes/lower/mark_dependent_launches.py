@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile import compat
-from tvm_tile.build.dependent_launches import asks_ahead, mark
+from tvm_tile.build.dependent_launches import LetsGo, asked_ahead, mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries
@@ -22,7 +22,7 @@ from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place
 @tvm.transform.module_pass(opt_level=0, name="MarkDependentLaunches")
 @dataclass(frozen=True, slots=True)
 class MarkDependentLaunches:
-    """Say of scheduled functions that their kernels start early, and which arguments are constants.
+    """Say of scheduled functions that their kernels start early, and which arguments are settled.
 
     before: ``f(x, w, y)``
     after:  ``f(x, w, y)`` with an attribute that names ``w``, a constant in each of its calls
@@ -45,11 +45,16 @@ class MarkDependentLaunches:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         calls = _Calls(mod)
-        ahead = {
-            str(var.name_hint)
-            for var, func in mod.functions_items()
-            if isinstance(func, tirx.PrimFunc) and asks_ahead(func)
-        }
+        # Of functions that ask ahead for what is settled in all of their calls: whether all of that
+        # is constant.
+        ahead = dict[str, bool]()
+        for var, func in mod.functions_items():
+            name = str(var.name_hint)
+            asked = asked_ahead(func) if isinstance(func, tirx.PrimFunc) else None
+            if asked is not None and name in calls.counts:
+                constant, settled = (calls.names(func, own) for own in calls.known(name))
+                if asked <= constant | settled:
+                    ahead[name] = asked <= constant
         result = mod.clone()
         for var, func in mod.functions_items():
             if not isinstance(func, tirx.PrimFunc) or compat.runs_on_host(func):
@@ -57,12 +62,16 @@ class MarkDependentLaunches:
             name = str(var.name_hint)
             count, steps = calls.counts[name], calls.steps[name]
             own = self.seconds.get(name, 0.0)
-            lets_go = bool(calls.behind[name]) and calls.behind[name] <= ahead
-            known = {"is_ahead": name in ahead, "lets_go": lets_go, "forced": self.forced}
-            seconds = early_step_seconds(count, steps, self.device, own, **known)
+            behind, lets_go = calls.behind[name], LetsGo.ENDED
+            if behind and behind <= set(ahead):
+                lets_go = LetsGo.FIRST if all(ahead[other] for other in behind) else LetsGo.WAITED
+            known = {"is_ahead": name in ahead, "lets_go": lets_go is not LetsGo.ENDED}
+            seconds = early_step_seconds(
+                count, steps, self.device, own, **known, forced=self.forced
+            )
             if seconds is not None and count:
-                constants = (str(func.params[at].name) for at in sorted(calls.constants[name]))
-                result[var] = mark(func, seconds, constants, lets_go=lets_go)
+                constant, settled = (calls.names(func, places) for places in calls.known(name))
+                result[var] = mark(func, seconds, sorted(constant), sorted(settled), lets_go)
         return result
 
 
@@ -75,6 +84,8 @@ class _Calls:
             kernels; what follows a branch, or a function that is none of ours, is no step.
         behind: name -> functions whose calls are right behind one of its own.
         constants: name -> positions of the parameters that are constants in every call.
+        older: name -> positions of those that in every call were written before the kernel began
+            that the call is right behind.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
@@ -82,6 +93,7 @@ class _Calls:
         self.steps: Counter[str] = Counter()
         self.behind: defaultdict[str, set[str]] = defaultdict(set)
         self.constants: dict[str, set[int]] = {}
+        self.older: dict[str, set[int]] = {}
         outer = {var for var, _ in entries(mod)}
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
@@ -89,37 +101,80 @@ class _Calls:
                 given = int((func.attrs or {}).get(NUM_INPUT, count)) if var in outer else count
                 self._read(func.body, set(func.params[given:]) - _written(func))
 
+    def known(self, name: str) -> tuple[set[int], set[int]]:
+        """Positions of a function's parameters that are constant, and of those that are older."""
+        return self.constants.get(name, set()), self.older.get(name, set())
+
+    @staticmethod
+    def names(func: tirx.PrimFunc, places: set[int]) -> set[str]:
+        """Names of a function's parameters at these positions."""
+        return {str(func.params[at].name) for at in places}
+
     def _read(self, body: Any, constants: set[Any]) -> None:
         """Count the calls of a function, or of a branch of it."""
         if not isinstance(body, relax.SeqExpr):
             return
-        before = ""
+        before, run = "", _Run()
         for block in body.blocks:
             for binding in block.bindings:
                 value = binding.value
                 if is_call_tir(value) or is_in_place(value):
-                    self._count(value, constants, before)
+                    self._count(value, constants, before, run)
+                    run.launch(binding)
                     before = str(value.args[0].name_hint)
-                elif isinstance(value, relax.If):
+                    continue
+                if isinstance(value, relax.If):
                     self._read(value.true_branch, constants)
                     self._read(value.false_branch, constants)
-                    before = ""
-                elif _launches(value):
-                    before = ""
+                if isinstance(value, relax.If) or _launches(value):
+                    before, run = "", _Run()
+                run.view(binding)
 
-    def _count(self, call: relax.Call, constants: set[Any], before: str) -> None:
-        """Count a call, the kernel that it follows, and its arguments that are constants."""
+    def _count(self, call: relax.Call, constants: set[Any], before: str, run: _Run) -> None:
+        """Count a call, the kernel that it follows, and its arguments that are settled."""
         name = str(call.args[0].name_hint)
         self.counts[name] += 1
         self.steps[name] += bool(before)
         if before:
             self.behind[before].add(name)
-        own = {
-            at
-            for at, given in enumerate(call.args[1].fields)
-            if isinstance(given, tvm.ir.Constant) or given in constants
-        }
+        given = list(enumerate(call.args[1].fields))
+        own = {at for at, arg in given if isinstance(arg, tvm.ir.Constant) or arg in constants}
         self.constants[name] = self.constants.get(name, own) & own
+        older = {at for at, arg in given if before and run.is_older(arg)}
+        self.older[name] = self.older.get(name, older) & older
+
+
+class _Run:
+    """Kernels one behind the other, and which of them wrote last to a variable's memory."""
+
+    def __init__(self) -> None:
+        self._launched = 0
+        self._roots: dict[Any, frozenset[Any]] = {}
+        self._wrote: dict[Any, int] = {}
+
+    def launch(self, binding: relax.Binding) -> None:
+        """Note a kernel's call: what it makes is new, and what it writes in place is changed."""
+        self._launched += 1
+        call = binding.value
+        if is_in_place(call):
+            self._roots[binding.var] = self._roots_of(call.args[1])
+        for root in self._roots_of(binding.var):
+            self._wrote[root] = self._launched
+
+    def view(self, binding: relax.Binding) -> None:
+        """Note another name for memory of all that the value is made of."""
+        self._roots[binding.var] = self._roots_of(binding.value) or frozenset((binding.var,))
+
+    def is_older(self, value: Any) -> bool:
+        """Whether no kernel wrote to a value's memory from the last one on."""
+        return all(self._wrote.get(root, 0) < self._launched for root in self._roots_of(value))
+
+    def _roots_of(self, value: Any) -> frozenset[Any]:
+        """The variables whose memory a value may be in."""
+        if isinstance(value, relax.Var):
+            return self._roots.get(value, frozenset((value,)))
+        own = (self._roots_of(var) for var in relax.analysis.free_vars(value))
+        return frozenset().union(*own)
 
 
 def _written(func: relax.Function) -> set[Any]:

@@ -4,6 +4,7 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
 
     seen = tiles of the worker, any of whose keys any row may see
     ask for the keys and the values of the first of these
+    wait for the kernel before, which made the queries;  let the one behind begin
     queries and new rows to shared memory;               all threads of the block meet
     for tile in seen:
         wait for its keys;  put new ones over them
@@ -60,6 +61,7 @@ from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
 _OF_THE_WALK = 4  # parts of shared memory: queries, keys, values, weights
+_INTEGERS = "int32", "int64"
 _FOUR = 4  # float32 numbers that a thread loads at once
 
 
@@ -74,9 +76,23 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
     ):
         rows = tile.decode.keys, tile.decode.values
         waits = not device.has_asynchronous_copies or not all(own.is_asynchronous for own in rows)
-        lets_go = device.supports_dependent_launches
-        _Worker(found, tile, threads, buffers, numbers, waits, lets_go=lets_go).run()
+        starts_early = device.supports_dependent_launches
+        buffers = {name: _held(buffer) for name, buffer in buffers.items()}
+        _Worker(found, tile, threads, buffers, numbers, waits, starts_early=starts_early).run()
     return builder.get().without_attr("global_symbol")
+
+
+def _held(buffer: Any) -> Any:
+    """A parameter; instead of a single integer, such as the place that a step is at, a register.
+
+    Compilers load it again behind each wait and barrier, where all that follows is late by that.
+    """
+    shape = [int(extent) for extent in buffer.ty.shape]
+    if math.prod(shape) != 1 or str(buffer.ty.dtype) not in _INTEGERS:
+        return buffer
+    own, first = ib.alloc_buffer(shape, str(buffer.ty.dtype), scope="local"), [0] * len(shape)
+    ib.buffer_store(own, buffer[tuple(first)], first)
+    return own
 
 
 class _Worker:
@@ -91,11 +107,11 @@ class _Worker:
         numbers: Numbers,
         waits: bool,
         *,
-        lets_go: bool,
+        starts_early: bool,
     ) -> None:
         self._found, self._tile, self._threads, self._buffers = found, tile, threads, buffers
         self._group, self._rank, self._thread = numbers
-        self._waits, self._lets_go = waits, lets_go
+        self._waits, self._starts_early = waits, starts_early
         self._rows = rows = tile.decode.rows
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
@@ -161,11 +177,11 @@ class _Worker:
         chunks = -(-tile.turns // tile.chunk)
         if chunks == 1:
             self._look(tirx.const(0))
-            self._let_go()
+            self._wait()
             self._make_rows()
             self._walk(tirx.const(0))
         else:
-            self._let_go()
+            self._wait()
             self._make_rows()
             with ib.serial(chunks) as chunk:
                 first = ib.Bind(chunk * tile.chunk)
@@ -180,9 +196,10 @@ class _Worker:
         tile = self._tile
         return (turn * tile.workers + self._number) * tile.splits + self._rank
 
-    def _let_go(self) -> None:
-        """Let the kernel behind this one begin: what it asks for comes behind the keys."""
-        if self._lets_go:
+    def _wait(self) -> None:
+        """Wait for the kernel before, and let the one behind begin: it asks behind the keys."""
+        if self._starts_early:
+            ib.evaluate(T.ptx.griddepcontrol.wait())
             ib.evaluate(T.ptx.griddepcontrol.launch_dependents())
 
     def _look(self, first: Any) -> None:

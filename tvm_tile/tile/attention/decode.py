@@ -335,6 +335,7 @@ def _work(tile: DecodeTile, device: Device) -> Work:
         parts=(begun, _walk(tile, device), merged, *((joined,) if tile.splits > 1 else ())),
         read=decode.traffic - decode.written,
         written=decode.written,
+        asked=min(1.0, tile.stages / tile.turns) * decode.groups * decode.read_bytes,
     )
 
 
