@@ -39,7 +39,8 @@ Numbers are added in an order that depends on nothing but the tile: every run gi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -62,6 +63,7 @@ from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
 _LOG2_E = 1 / math.log(2)
 _OF_THE_WALK = 4  # parts of shared memory: queries, keys, values, weights
 _INTEGERS = "int32", "int64"
+_TOGETHER = 16  # steps
 _FOUR = 4  # float32 numbers that a thread loads at once
 
 
@@ -93,6 +95,17 @@ def _held(buffer: Any) -> Any:
     own, first = ib.alloc_buffer(shape, str(buffer.ty.dtype), scope="local"), [0] * len(shape)
     ib.buffer_store(own, buffer[tuple(first)], first)
     return own
+
+
+@contextmanager
+def _steps(count: int) -> Iterator[Any]:
+    """A loop whose steps a compiler puts side by side, so that loads of several are on their way.
+
+    A worker has the scheduler for itself in most kernels: nothing else hides what it waits for.
+    """
+    together = max(n for n in range(1, _TOGETHER + 1) if count % n == 0)
+    with ib.serial(count // together) as outer, ib.unroll(together) as inner:
+        yield ib.Bind(outer * together + inner)
 
 
 class _Worker:
@@ -314,7 +327,7 @@ class _Worker:
         with ib.unroll(rows) as i:
             for own_sum in sums:
                 ib.buffer_store(own_sum, tirx.const(0.0, "float32"), [i])
-        with ib.serial(keys.vectors) as step:
+        with _steps(keys.vectors) as step:
             with ib.vectorized(vector) as v:
                 ib.buffer_store(own, self._memory.keys[row + step * vector + v], [v])
             with ib.unroll(rows) as i:
@@ -361,7 +374,7 @@ class _Worker:
         together = math.gcd(pitch, _FOUR)
         weights, own = self._weights, self._value
         first = ib.Bind(self._number * tile.lanes * pitch)
-        with ib.serial(tile.lanes // tile.parts) as step:
+        with _steps(tile.lanes // tile.parts) as step:
             key = ib.Bind(step * tile.parts + self._part)
             for part in range(0, pitch, together):
                 with ib.vectorized(together) as v:

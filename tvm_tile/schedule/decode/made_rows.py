@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import sym, tirx
+import tvm_ffi
+from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock
 from tvm.tirx.script import builder as ib
 
@@ -28,6 +29,7 @@ from tvm_tile.graph.expression import (
     summand,
     uses,
 )
+from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.decode.worker import Workers, registers
 from tvm_tile.schedule.tensor_cores.store import when
@@ -85,6 +87,13 @@ class MadeRow:
             buffers: name of a parameter -> the buffer that stands for it.
             store: function that stores an element, given its place along the row, and it.
         """
+        name, extent = along
+        count, lane = lanes
+        # What else an element is made of is loaded with what is added up, not behind the sums.
+        is_early = bool(self.sums) and extent % count == 0
+        turns = range(extent // count if is_early else 0)
+        places = [{**place, name: ib.Bind(turn * count + lane)} for turn in turns]
+        early = [(at, self._loaded(at, buffers)) for at in places]
         known: list[Any] = []
         for own in self.sums:
             total = registers(1)
@@ -97,12 +106,34 @@ class MadeRow:
             _each(lanes, own.extent, add)
             threads.reduce(total, "sum", lanes[1])
             known.append(total[0])
-        name, extent = along
-        _each(
-            lanes,
-            extent,
-            lambda at: store(at, self.element.at({**place, name: at}, known, buffers)),
+        for at, element in early:
+            store(at[name], element.at(at, known, buffers))
+        if not is_early:
+            _each(
+                lanes,
+                extent,
+                lambda at: store(at, self.element.at({**place, name: at}, known, buffers)),
+            )
+
+    def _loaded(self, place: Place, buffers: Mapping[str, Any]) -> Expression:
+        """The element, with what it loads at a place in registers, but for loads of a choice."""
+        choices = [c for c in nodes_in(self.element.value, ir.Call) if is_choice(c)]
+        choices += nodes_in(self.element.value, tirx.Select)
+        chosen = [load for choice in choices for load in loads_in(choice)]
+        own = [load for load in self.element.loads if not any(map(load.same_as, chosen))]
+        held = [
+            (load, ib.Bind(replace(self.element, value=load).at(place, (), buffers)))
+            for load in own
+            if len(loads_in(load)) == 1
+        ]
+
+        def register(node: Any) -> Any:
+            return next((kept for load, kept in held if node.same_as(load)), node)
+
+        mapped = tvm_ffi.structural_map(
+            self.element.value, [(ir.TensorLoad, register)], order="post"
         )
+        return replace(self.element, value=mapped)
 
 
 def _each(lanes: tuple[int, Any], extent: int, write: Callable[[Any], None]) -> None:
