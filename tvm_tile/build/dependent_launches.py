@@ -134,7 +134,8 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
         for position, param in enumerate(inner.params)
         if _name(param) in constants or is_only_written(param)
     )
-    opened = _waiting(inner, kernel.arg_types, settled, LetsGo(str(told[_LETS_GO])))
+    known = constants, settled
+    opened = _waiting(inner, kernel.arg_types, known, LetsGo(str(told[_LETS_GO])))
     functions = {**kernel.module.functions, own: opened}
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
@@ -209,12 +210,21 @@ def _module(functions: Mapping[Any, Any], kernel: compat.LoweredKernel) -> Any:
 
 
 def _waiting(
-    kernel: Any, arg_types: Sequence[str], settled: Collection[str], lets_go: LetsGo
+    kernel: Any,
+    arg_types: Sequence[str],
+    known: tuple[Collection[str], Collection[str]],
+    lets_go: LetsGo,
 ) -> Any:
-    """The kernel with its tensor maps' prefetches and the wait ahead of all that it does."""
+    """The kernel with its tensor maps' prefetches and the wait ahead of all that it does.
+
+    ``known`` are the names of its parameters that are constants, and of all that are settled.
+    """
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 
+    from tvm_tile.build.ask_constants import asks_for, at_begin
+
+    constants, settled = known
     maps = [
         T.cuda.func_call("tile_ask_for_map", T.address_of(param), source_code=_ASK_FOR_MAP)
         for param, kind in zip(kernel.params, arg_types, strict=True)
@@ -223,15 +233,21 @@ def _waiting(
     by_itself = any(_is_dependency(s, "launch") for s in nodes_in(kernel.body, Evaluate))
     going = [] if by_itself else [Evaluate(T.ptx.griddepcontrol.launch_dependents())]
     touched, body = _touched_ahead(kernel.body, kernel.params), kernel.body
-    waits = [] if touched is not None and touched <= set(settled) else [T.ptx.griddepcontrol.wait()]
-    opening = [Evaluate(call) for call in (*maps, *waits)]
+    is_ahead = touched is not None and touched <= set(settled)
+    late = set(constants) - (touched if touched is not None and is_ahead else set())
+    asks = asks_for(body, [param for param in kernel.params if _name(param) in late])
+    waits = [] if is_ahead else [T.ptx.griddepcontrol.wait()]
+    opening = [*map(Evaluate, maps), *asks, *map(Evaluate, waits)]
     if lets_go is LetsGo.FIRST:
         opening = [*going, *opening]
     elif lets_go is LetsGo.WAITED and waits:
         opening += going
     elif lets_go is LetsGo.WAITED:
         body = _behind_wait(body, going)
-    body = SeqStmt([*opening, body]) if opening else body
+    if asks:
+        body = at_begin(body, opening)
+    elif opening:
+        body = SeqStmt([*opening, body])
     return kernel.with_body(body).without_attr("tirx.noalias")
 
 

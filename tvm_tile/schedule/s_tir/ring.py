@@ -111,7 +111,12 @@ def _stores(statement: Any, buffers: Sequence[str]) -> bool:
     """Whether a statement is a copy into one of these buffers, or their allocation."""
     if isinstance(statement, tirx.AllocBuffer):
         return str(statement.buffer.name) in buffers
-    return _OwnCopy.of(statement, buffers) is not None
+    while isinstance(statement, tirx.For | tirx.IfThenElse):
+        is_choice = isinstance(statement, tirx.IfThenElse)
+        if is_choice and statement.else_case is not None:
+            return False
+        statement = statement.then_case if is_choice else statement.body
+    return isinstance(statement, tirx.BufferStore) and str(statement.buffer.name) in buffers
 
 
 def _threads(body: Any) -> list[tuple[str, int, Any]]:

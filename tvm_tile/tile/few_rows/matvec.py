@@ -35,6 +35,7 @@ _MOST_SUMS = 64  # of a thread, in registers
 _MOST_LOADS = 8  # of a thread in a step
 _LOADS_IN_FLIGHT = 4  # of these: a compiler may wait with others, to save registers
 _BLOCKS = (2, 3)  # of a multiprocessor, of kernels whose blocks stay
+_FEWEST_THREADS = 256  # of these blocks
 _WORD = 4  # bytes
 _WIDEST = 4  # words of a store
 _REGISTER_LIMIT = 128  # above it too few threads are resident to keep memory busy
@@ -101,7 +102,8 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
     Blocks take at most half of a multiprocessor's memory together, so that as many of the kernel
     that follows find room beside them, and ask for their first steps. They are several to a
     multiprocessor, as those of the kernel before leave one after the other: of large blocks two
-    would begin where one ends early, and none where one ends late.
+    would begin where one ends early, and none where one ends late. Only where there are no rows for
+    several do blocks hold more.
     """
     depth, place = operator.axes[product.summed].extent, product.rows[-1]
     size, parts = product.streamed.tensor.element_size, extent_of(operator, product.parts)
@@ -111,7 +113,7 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
     rows, vectors = extent_of(operator, product.rows), extent_of(operator, product.vectors)
     half = device.shared_memory_per_multi_processor // 2
     shapes = itertools.product(
-        *(powers_of_two(32, 256), powers_of_two(1, 4), powers_of_two(256, 512)),
+        *(powers_of_two(32, 256), powers_of_two(1, 4), powers_of_two(_FEWEST_THREADS, 512)),
         *(powers_of_two(1, 8), _BLOCKS),
     )
     for lanes, run, threads, stages, blocks in shapes:
@@ -130,7 +132,9 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
             continue
         ring = stages * parts * run * unroll * threads * VECTOR_BYTES
         shared = ring + _staged(operator, product).shared_bytes
-        if blocks * (shared + device.reserved_shared_memory) > half:
+        most_blocks = -(-rows // (_FEWEST_THREADS // lanes))
+        together = min(blocks, -(-most_blocks // device.multi_processor_count))
+        if together * (shared + device.reserved_shared_memory) > half:
             continue
         yield MatvecTile(
             *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
