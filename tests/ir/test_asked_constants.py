@@ -42,7 +42,7 @@ def asked(constants: tuple[str, ...], lets_go: LetsGo = LetsGo.ENDED) -> tuple[s
 
 
 def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
-    body, calls = asked(("bias", "weight", "places"))
+    body, _ = asked(("bias", "weight", "places"))
     names = [found[1] for found in ASK.finditer(body)]
     # Of the weight it is a stream, and where a place is read at comes from memory.
     assert sorted(set(names)) == ["bias", "places"]
@@ -78,6 +78,6 @@ def test_places_are_inside_of_the_tensor() -> None:
         assert found is not None
         place = re.sub(r"\(int(64_t)?\)", "", found[2])
         places = [eval(place.replace("threadIdx.x", str(i))) for i in range(64)]
-        assert 0 <= min(places)
+        assert min(places) >= 0
         assert max(places) < 4 * 128
         assert len(set(places)) > 1

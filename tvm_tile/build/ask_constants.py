@@ -45,14 +45,12 @@ def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
     found: dict[tuple[Any, str], Any] = {}
     for param, size, index in _loads(body, constants):
         found.setdefault((param, str(index)), (param, index, size))
-    return [
-        tirx.Evaluate(
-            T.cuda.func_call(
-                "tile_ask_for_constant", param, tirx.Cast("int64", index) * size, source_code=_ASK_FOR
-            )
-        )
-        for param, index, size in list(found.values())[:_MOST]
-    ]
+    asks = []
+    for param, index, size in list(found.values())[:_MOST]:
+        byte = tirx.Cast("int64", index) * size
+        call = T.cuda.func_call("tile_ask_for_constant", param, byte, source_code=_ASK_FOR)
+        asks.append(tirx.Evaluate(call))
+    return asks
 
 
 def at_begin(body: Any, statements: list[Any]) -> Any:

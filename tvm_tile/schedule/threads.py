@@ -19,6 +19,8 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.s_tir.steps import shared_scope
 from tvm_tile.tile.staging import ALIGNED, Room, shared_bytes
 
+_TOGETHER = 16  # steps of a loop
+
 Numbers = tuple[Any, Any, Any]
 """What tells threads of a kernel apart: the numbers of the block, or of its cluster of neighbouring
 blocks, of the block in its cluster, and of the thread in the block."""
@@ -187,3 +189,14 @@ class BoundLoops:
     def meet(self) -> None:
         """Wait for all threads of the block."""
         ib.evaluate(ib.tvm_storage_sync(self._scope))
+
+
+@contextmanager
+def steps(count: int) -> Iterator[Any]:
+    """A loop whose steps a compiler puts side by side, so that loads of several are on their way.
+
+    A worker has the scheduler for itself in most kernels: nothing else hides what it waits for.
+    """
+    together = max(n for n in range(1, _TOGETHER + 1) if count % n == 0)
+    with ib.serial(count // together) as outer, ib.unroll(together) as inner:
+        yield ib.Bind(outer * together + inner)

@@ -114,23 +114,23 @@ class _Calls:
         """Count the calls of a function, or of a branch of it."""
         if not isinstance(body, relax.SeqExpr):
             return
-        before, run = "", _Run()
+        before, writes = "", _Writes()
         for block in body.blocks:
             for binding in block.bindings:
                 value = binding.value
                 if is_call_tir(value) or is_in_place(value):
-                    self._count(value, constants, before, run)
-                    run.launch(binding)
+                    self._count(value, constants, before, writes)
+                    writes.launch(binding)
                     before = str(value.args[0].name_hint)
                     continue
                 if isinstance(value, relax.If):
                     self._read(value.true_branch, constants)
                     self._read(value.false_branch, constants)
                 if isinstance(value, relax.If) or _launches(value):
-                    before, run = "", _Run()
-                run.view(binding)
+                    before, writes = "", _Writes()
+                writes.view(binding)
 
-    def _count(self, call: relax.Call, constants: set[Any], before: str, run: _Run) -> None:
+    def _count(self, call: relax.Call, constants: set[Any], before: str, writes: _Writes) -> None:
         """Count a call, the kernel that it follows, and its arguments that are settled."""
         name = str(call.args[0].name_hint)
         self.counts[name] += 1
@@ -140,11 +140,11 @@ class _Calls:
         given = list(enumerate(call.args[1].fields))
         own = {at for at, arg in given if isinstance(arg, tvm.ir.Constant) or arg in constants}
         self.constants[name] = self.constants.get(name, own) & own
-        older = {at for at, arg in given if before and run.is_older(arg)}
+        older = {at for at, arg in given if before and writes.is_older(arg)}
         self.older[name] = self.older.get(name, older) & older
 
 
-class _Run:
+class _Writes:
     """Kernels one behind the other, and which of them wrote last to a variable's memory."""
 
     def __init__(self) -> None:

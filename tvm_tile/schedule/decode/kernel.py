@@ -39,8 +39,7 @@ Numbers are added in an order that depends on nothing but the tile: every run gi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import tirx
@@ -52,18 +51,16 @@ from tvm_tile.schedule.decode.append import Appending
 from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.merge import Merging, power
-from tvm_tile.schedule.decode.places import GroupPlaces
+from tvm_tile.schedule.decode.places import GroupPlaces, held
 from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import Numbers, tell_cluster_of_begin
+from tvm_tile.schedule.threads import Numbers, steps, tell_cluster_of_begin
 from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
 _OF_THE_WALK = 4  # parts of shared memory: queries, keys, values, weights
-_INTEGERS = "int32", "int64"
-_TOGETHER = 16  # steps
 _FOUR = 4  # float32 numbers that a thread loads at once
 
 
@@ -79,33 +76,9 @@ def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.P
         rows = tile.decode.keys, tile.decode.values
         waits = not device.has_asynchronous_copies or not all(own.is_asynchronous for own in rows)
         starts_early = device.supports_dependent_launches
-        buffers = {name: _held(buffer) for name, buffer in buffers.items()}
+        buffers = {name: held(buffer) for name, buffer in buffers.items()}
         _Worker(found, tile, threads, buffers, numbers, waits, starts_early=starts_early).run()
     return builder.get().without_attr("global_symbol")
-
-
-def _held(buffer: Any) -> Any:
-    """A parameter; instead of a single integer, such as the place that a step is at, a register.
-
-    Compilers load it again behind each wait and barrier, where all that follows is late by that.
-    """
-    shape = [int(extent) for extent in buffer.ty.shape]
-    if math.prod(shape) != 1 or str(buffer.ty.dtype) not in _INTEGERS:
-        return buffer
-    own, first = ib.alloc_buffer(shape, str(buffer.ty.dtype), scope="local"), [0] * len(shape)
-    ib.buffer_store(own, buffer[tuple(first)], first)
-    return own
-
-
-@contextmanager
-def _steps(count: int) -> Iterator[Any]:
-    """A loop whose steps a compiler puts side by side, so that loads of several are on their way.
-
-    A worker has the scheduler for itself in most kernels: nothing else hides what it waits for.
-    """
-    together = max(n for n in range(1, _TOGETHER + 1) if count % n == 0)
-    with ib.serial(count // together) as outer, ib.unroll(together) as inner:
-        yield ib.Bind(outer * together + inner)
 
 
 class _Worker:
@@ -327,7 +300,7 @@ class _Worker:
         with ib.unroll(rows) as i:
             for own_sum in sums:
                 ib.buffer_store(own_sum, tirx.const(0.0, "float32"), [i])
-        with _steps(keys.vectors) as step:
+        with steps(keys.vectors) as step:
             with ib.vectorized(vector) as v:
                 ib.buffer_store(own, self._memory.keys[row + step * vector + v], [v])
             with ib.unroll(rows) as i:
@@ -374,7 +347,7 @@ class _Worker:
         together = math.gcd(pitch, _FOUR)
         weights, own = self._weights, self._value
         first = ib.Bind(self._number * tile.lanes * pitch)
-        with _steps(tile.lanes // tile.parts) as step:
+        with steps(tile.lanes // tile.parts) as step:
             key = ib.Bind(step * tile.parts + self._part)
             for part in range(0, pitch, together):
                 with ib.vectorized(together) as v:

@@ -11,6 +11,8 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import digits, value_of
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 
+_INTEGERS = "int32", "int64"
+
 
 class GroupPlaces:
     """Values of axes for a group of rows.
@@ -46,3 +48,16 @@ class GroupPlaces:
         flat = ib.decl_buffer((size,), cache.rows.dtype, data=source.data)
         groups = {own.outer: self._first[own.axis.name] // own.rows for own in cache.shared}
         return flat, ib.Bind(value_of(cache.offset, groups))
+
+
+def held(buffer: Any) -> Any:
+    """A parameter; instead of a single integer, such as the place that a step is at, a register.
+
+    Compilers load it again behind each wait and barrier, where all that follows is late by that.
+    """
+    shape = [int(extent) for extent in buffer.ty.shape]
+    if math.prod(shape) != 1 or str(buffer.ty.dtype) not in _INTEGERS:
+        return buffer
+    own, first = ib.alloc_buffer(shape, str(buffer.ty.dtype), scope="local"), [0] * len(shape)
+    ib.buffer_store(own, buffer[tuple(first)], first)
+    return own
