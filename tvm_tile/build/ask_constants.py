@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.script import tirx as T
 
-from tvm_tile.graph.expression import substituted, variables_in
+from tvm_tile.graph.expression import are_same, substituted, variables_in
 from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.tile_graph import element_size
 
@@ -42,11 +42,12 @@ def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
     kinds = tirx.Evaluate, tirx.BufferStore
     if launch is None or len(nodes_in(body, *kinds)) != len(nodes_in(launch.body, *kinds)):
         return []
-    found: dict[tuple[Any, str], Any] = {}
+    found: list[tuple[Any, int, Any]] = []
     for param, size, index in _loads(body, constants):
-        found.setdefault((param, str(index)), (param, index, size))
+        if not any(param.same_as(other) and are_same([index], [own]) for other, _, own in found):
+            found.append((param, size, index))
     asks = []
-    for param, index, size in list(found.values())[:_MOST]:
+    for param, size, index in found[:_MOST]:
         byte = tirx.Cast("int64", index) * size
         call = T.cuda.func_call("tile_ask_for_constant", param, byte, source_code=_ASK_FOR)
         asks.append(tirx.Evaluate(call))
