@@ -46,8 +46,10 @@ def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
     for param, size, index in _loads(body, constants):
         if not any(param.same_as(other) and are_same([index], [own]) for other, _, own in found):
             found.append((param, size, index))
+        if len(found) == _MOST:
+            break
     asks = []
-    for param, size, index in found[:_MOST]:
+    for param, size, index in found:
         byte = tirx.Cast("int64", index) * size
         call = T.cuda.func_call("tile_ask_for_constant", param, byte, source_code=_ASK_FOR)
         asks.append(tirx.Evaluate(call))
@@ -59,7 +61,7 @@ def at_begin(body: Any, statements: list[Any]) -> Any:
     innermost = _innermost(body)
 
     def visit(launch: Any) -> Any:
-        if not launch.same_as(innermost) and not launch.node.same_as(innermost.node):
+        if launch.attr_key != _LAUNCH or not launch.node.same_as(innermost.node):
             return launch
         inner = tirx.SeqStmt([*statements, launch.body])
         return tirx.AttrStmt(launch.node, launch.attr_key, launch.value, inner)
