@@ -269,9 +269,11 @@ def _touched_ahead(body: Any, params: Sequence[Any]) -> frozenset[str] | None:
         elif _is_dependency(statement, "wait"):
             return frozenset(touched)
         elif not isinstance(statement, AllocBuffer) and uses(statement, list(names)):
-            used = {name for var, name in names.items() if uses(statement, [var])}
-            if isinstance(statement, DeclBuffer):
-                (names[statement.buffer],) = used
+            is_name = isinstance(statement, DeclBuffer)
+            part = statement.data if is_name else statement
+            used = {name for var, name in names.items() if uses(part, [var])}
+            if is_name:
+                names |= {statement.buffer: name for name in used}
             else:
                 touched |= used
     return None

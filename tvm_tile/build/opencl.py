@@ -119,6 +119,10 @@ EXACT_{name}(double4) EXACT_{name}(double8)
 """
 
 
+_OWN_ARRAY = re.compile(r"^ *(\w+) (\w+)\[\d+\];$", re.MULTILINE)
+_OWN_LOAD = re.compile(r"vload(\d+)\(0, (\w+) \+ (\w+|\([^()]*\))\)")
+
+
 def complete_opencl(source: str, *, contract: bool) -> str:
     """TVM's OpenCL text with what it lacks to be compiled, and compiled rightly.
 
@@ -135,7 +139,28 @@ def complete_opencl(source: str, *, contract: bool) -> str:
     lines += [_PERIODIC.format(name=name) for name in periodic]
     if not contract:
         lines.append("#pragma OPENCL FP_CONTRACT OFF")
-    return "\n".join([*lines, source])
+    return "\n".join([*lines, _with_own_elements(source)])
+
+
+def _with_own_elements(source: str) -> str:
+    """A text that reads the elements of a thread's own arrays one by one.
+
+    before: ``vload2(0, sums + 4)``
+    after:  ``((float2)(sums[4], sums[5]))``
+
+    Optimised by PoCL, a loop's sums that are loaded as a vector may be what was never stored: those
+    of a convolution were, of two neighbours a thread, multiplied behind a barrier.
+    """
+    kinds = {name: kind for kind, name in _OWN_ARRAY.findall(source)}
+
+    def elements(found: re.Match[str]) -> str:
+        count, name, place = found.groups()
+        if name not in kinds:
+            return found[0]
+        own = ", ".join(f"{name}[{place} + {number}]" for number in range(int(count)))
+        return f"(({kinds[name]}{count})({own}))"
+
+    return _OWN_LOAD.sub(elements, source)
 
 
 def _calls(source: str, function: str) -> bool:
