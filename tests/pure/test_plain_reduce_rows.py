@@ -187,8 +187,8 @@ def test_a_sum_over_columns(length: int, columns: int, device: Device) -> None:
 def test_few_sums_are_split_over_blocks_and_many_are_not() -> None:
     assert construct_reduction(column_sum(65536, 64), H200)[0].parts >= 64
     assert construct_reduction(row_sum(2, 1 << 22), H200)[0].parts >= 64
-    assert construct_reduction(row_sum(4096, 1 << 16), H200)[0].parts == 1
-    assert construct_reduction(column_sum(4096, 8192), H200)[0].parts == 1
+    assert construct_reduction(row_sum(1 << 16, 4096), H200)[0].parts == 1
+    assert construct_reduction(column_sum(1024, 1 << 18), H200)[0].parts == 1
     assert construct_reduction(column_sum(65537, 64), H200)[0].parts == 1  # a prime
 
 
