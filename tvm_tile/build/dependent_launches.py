@@ -272,10 +272,10 @@ def _touched_ahead(body: Any, params: Sequence[Any]) -> frozenset[str] | None:
             is_name = isinstance(statement, DeclBuffer)
             part = statement.data if is_name else statement
             used = {name for var, name in names.items() if uses(part, [var])}
-            if is_name:
-                names |= {statement.buffer: name for name in used}
-            else:
+            if not is_name:
                 touched |= used
+            elif used:
+                (names[statement.buffer],) = used
     return None
 
 
