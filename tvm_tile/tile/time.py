@@ -14,9 +14,11 @@ what the scheduler with most of their warps has of them::
     block(r)  = (alone ** p + shared(r) ** p - shared(1) ** p) ** (1 / p)
 
 Blocks come in waves, of which the last may be smaller, and global memory has to deliver what is in
-no cache, meanwhile::
+no cache, meanwhile. It serves some blocks later than others: where others follow them, these make
+up for it, and where all run at once, the last ones read alone::
 
-    kernel = start + norm(waves * block(resident) + block(rest), bytes / bandwidth) + launch
+    memory = bytes / bandwidth * (1 + tail / max(1, waves))
+    kernel = start + norm(waves * block(resident) + block(rest), memory) + launch
 
 Where the kernel runs is an input (:class:`Scene`): it says what lies in the second-level cache, and
 what ran before. Roller's model (OSDI'22, section 3.3) has compute and traffic of a wave; waits,
