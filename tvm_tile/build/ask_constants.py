@@ -71,15 +71,19 @@ def at_begin(body: Any, statements: list[Any]) -> Any:
 
 def _innermost(body: Any) -> Any:
     """The statement that launches the last axis of a kernel's threads."""
-    own = [s for s in nodes_in(body, tirx.AttrStmt) if s.attr_key == _LAUNCH]
+    own = _launches(body)
     return own[-1] if own else None
+
+
+def _launches(body: Any) -> list[Any]:
+    """The statements that launch the axes of a kernel's blocks and threads, outermost first."""
+    return [s for s in nodes_in(body, tirx.AttrStmt) if s.attr_key == _LAUNCH]
 
 
 def _loads(body: Any, constants: Collection[Any]) -> Iterator[tuple[Any, int, Any]]:
     """Loads of small constants: the parameter, bytes of an element, and which element a thread's
     first one is."""
-    launches = [s for s in nodes_in(body, tirx.AttrStmt) if s.attr_key == _LAUNCH]
-    threads = {s.node.var for s in launches}
+    threads = {s.node.var for s in _launches(body)}
     known = {s.var: s.value for s in nodes_in(body, tirx.Bind)}
     known |= {s.loop_var: s.min for s in nodes_in(body, tirx.For)}
     params, extents = {}, {}
