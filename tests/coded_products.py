@@ -20,7 +20,8 @@ SIGNED = Integers(4, is_signed=True)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A product, a bias and an activation; of gated ones SwiGLU of the columns' halves.
+    """A product, a bias and an activation; of gated ones SwiGLU of the columns' halves, of normed
+    ones of vectors behind a norm.
 
     The vectors are elements of longer ones: some are skipped before them, and some lie behind. Of
     two scales, the second one is the whole matrix'.
@@ -40,6 +41,7 @@ class Case:
     skipped: int = 0
     behind: int = 0
     gated: bool = False
+    normed: bool = False
 
     @property
     def width(self) -> int:
@@ -64,7 +66,8 @@ class Case:
 def choices(case: Case, device: Device = H200) -> tuple[tirx.PrimFunc, tuple[Choice, ...]]:
     """The function, and what the rule offers for it, of both kernels."""
     shape, vectors = (case.rows, case.depth), (case.vectors, case.width)
-    func = with_decoded(case.format, shape, vectors, case.skipped, gated=case.gated)
+    kinds = {"gated": case.gated, "normed": case.normed}
+    func = with_decoded(case.format, shape, vectors, case.skipped, **kinds)
     graph = extract(func)
     assert graph is not None
     return func, tuple(schedule_coded(Task(func, graph, device), 1000))

@@ -83,6 +83,7 @@ def with_decoded(
     skipped: int = 0,
     *,
     gated: bool = False,
+    normed: bool = False,
 ) -> tirx.PrimFunc:
     """A product with a matrix that is kept in a format, a bias and a ReLU, as one function.
 
@@ -92,6 +93,7 @@ def with_decoded(
         vectors: how many, and of how many elements each.
         skipped: elements of a vector ahead of those that the matrix is multiplied with.
         gated: SwiGLU of the columns' halves instead of the ReLU.
+        normed: vectors are first divided by their root mean square, and weighed.
     """
     decode = decoding_loops(form, shape)
     types = [relax.TensorType([int(e) for e in p.ty.shape], str(p.ty.dtype)) for p in decode.params]
@@ -99,10 +101,12 @@ def with_decoded(
     given = [relax.Var(f"p{place}", ty) for place, ty in enumerate(coded)]
     x = relax.Var("x", relax.TensorType(vectors, form.dtype))
     bias = relax.Var("bias", relax.TensorType(shape[:1], form.dtype))
+    weighing = [relax.Var("g", relax.TensorType(vectors[1:], form.dtype))] if normed else []
     builder = relax.BlockBuilder()
-    with builder.function("joined", [*given, x, bias]):
+    with builder.function("joined", [*given, x, *weighing, bias]):
         with builder.dataflow():
             w = builder.emit(relax.call_tir(builder.add_func(decode, "decode"), given, matrix))
+            x = builder.emit_te(rms_normed, x, *weighing) if normed else x
             output = builder.emit_output(builder.call_te(multiplied, x, w, bias, skipped, gated))
         builder.emit_func_output(output)
     return one_function(builder.get(), "joined")
@@ -174,6 +178,23 @@ def measure(
             provenance=origin,
             instructions=product.instructions,
         )
+
+
+def rms_normed(x: Any, g: Any) -> Any:
+    """Rows divided by their root mean square, which is float32's, and weighed."""
+    vectors, length = x.shape
+    k, dtype = te.reduce_axis((number(0), length), "k"), str(x.dtype)
+
+    def squared(m: Any) -> Any:
+        return te.sum(x[m, k].astype(_WIDE) * x[m, k].astype(_WIDE), axis=k)
+
+    squares = te.compute((vectors,), squared, name="squares")
+
+    def divided(m: Any, i: Any) -> Any:
+        mean = squares[m] / tirx.const(int(length), _WIDE) + tirx.const(1e-5, _WIDE)
+        return (x[m, i].astype(_WIDE) * tirx.rsqrt(mean)).astype(dtype) * g[i]
+
+    return te.compute(x.shape, divided, name="normed")
 
 
 def multiplied(x: Any, w: Any, bias: Any, skipped: int, gated: bool) -> Any:

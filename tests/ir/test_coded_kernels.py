@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from coded_products import A100, H200, Case, assert_builds, choices
-from emulated import arguments, emulated_error
+from emulated import arguments, emulated_error, idle_barriers
 from warp_emulator import COMPILER
 
+from tvm_tile.build.dependent_launches import asked_ahead
 from tvm_tile.device import Device
 from tvm_tile.graph.tensor_format import E2M1, Entries, Integers
 from tvm_tile.tile.rules import CODED
@@ -45,6 +47,9 @@ CASES = [
     Case(1, 64, 512, gated=True),
     Case(9, 32, 256, zero="int8", rows_group=16, gated=True),
     Case(2, 48, 256, dtype="bfloat16", gated=True),
+    Case(1, 64, 512, normed=True),
+    Case(1, 64, 2048, dtype="bfloat16", gated=True, normed=True),
+    Case(3, 32, 384, group=384, zero="int8", normed=True),
 ]
 
 
@@ -62,6 +67,31 @@ def test_kernels_compute_what_the_function_does(case: Case, tmp_path: Path) -> N
     for late in (False, True):
         error = emulated_error(scheduled, of, H200, tmp_path, late=late)
         assert error < TOLERANCES[case.dtype], found[place].tile
+
+
+@needs_compiler
+def test_vectors_that_blocks_make_wait_for_all_threads(tmp_path: Path) -> None:
+    func, offered = choices(Case(2, 64, 2048, normed=True))
+    (choice,) = [choice for choice in offered if choice.rule == CODED][:1]
+    scheduled = choice()
+    assert scheduled is not None
+    barrier = re.compile(r"tvm_builtin_cuda_cta_sync\(\);")
+    idle, count = idle_barriers(scheduled, arguments(func), H200, tmp_path, barrier)
+    assert not idle
+    assert count == 4  # of each vector's sum, of the vectors, of all parts
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_codes_and_nothing_else_are_asked_for_before_the_kernel_waits(normed: bool) -> None:
+    func, offered = choices(Case(1, 64, 512, normed=normed))
+    scheduled = offered[0]()
+    assert scheduled is not None
+    codes, scales = (str(param.name) for param in func.params[:2])
+    assert asked_ahead(scheduled.func) == {codes, scales}
+    (earlier, *_) = choices(Case(1, 64, 512, normed=normed), A100)[1]
+    older = earlier()
+    assert older is not None
+    assert asked_ahead(older.func) is None
 
 
 @pytest.mark.parametrize("device", [A100, H200], ids=lambda d: d.name)
@@ -85,6 +115,8 @@ def test_kernels_build(dtype: str, device: Device) -> None:
         Case(2, 64, 512, behind=4),
         Case(1, 64, 512, zero="int16"),
         Case(1, 64, 512, scales=2),
+        Case(1, 64, 512, skipped=8, normed=True),
+        Case(9, 64, 512, normed=True),
     ],
     ids=str,
 )

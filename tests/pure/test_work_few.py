@@ -139,6 +139,22 @@ def test_codes_of_few_vectors(vectors: int, bits: int) -> None:
     check_times(tiles)
 
 
+def test_codes_of_vectors_that_blocks_make() -> None:
+    bare = CodedProduct(1, 4096, LLAMA[0], 4, 128, 4096 * 64 * 2)
+    made = Prologue.of(norm(1, LLAMA[0]))
+    assert made is not None
+    before = {tile: tile.work for tile in construct_coded(bare, H200)}
+    for tile in construct_coded(replace(bare, prologue=made), H200):
+        warps = tile.block_size // 32
+        assert tile.work.parts[0] == made.part(tile.block_size, H200)
+        assert tile.work.read == bare.code_bytes + bare.beside + made.read_bytes
+        assert tile.work.asked == tile.grid * warps * tile.stacked * 16 * 4 * tile.run
+        (other,) = (own for own in before if own.describe() == tile.describe())
+        assert tile.shared_bytes == other.shared_bytes + made.shared_bytes + warps * 4
+    large = replace(made, shared_bytes=1 << 16)
+    assert construct_coded(replace(bare, prologue=large), H200, COUNT) == ()
+
+
 @pytest.mark.parametrize("vectors", [17, 64, 200, 4096])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_codes_of_many_vectors(vectors: int, bits: int) -> None:

@@ -166,6 +166,21 @@ def test_few_rows_are_multiplied_with_codes(model: Any, rows: int) -> None:
     assert rules(model, rows) == ["coded"]
 
 
+class Normed(Linear):
+    """Such a layer behind a norm of its rows."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self.norm = torch.nn.RMSNorm(DEPTH, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x))
+
+
+def test_blocks_make_the_norm_of_few_rows_themselves() -> None:
+    assert rules(Normed(torch.float16), 1) == ["coded"]
+
+
 INTEGERS = ("dequantized", "blocks", "linear")
 
 

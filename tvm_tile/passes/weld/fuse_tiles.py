@@ -208,12 +208,18 @@ def _reckoned(
         stays = keeps_order(mod[members[-1].func], places)
     if rule.hands_over is None or not stays:
         reason = f"{rule.name}, which would write them, stores no sums elsewhere"
-    # What is made of single values is made where these are: in registers.
+    # What is made of single values is made where these are, and what codes stand for where they are
+    # multiplied: in registers.
     shared = rule.hands_over is Level.SHARED
     edges = tuple(
-        replace(edge, is_shared=shared and kinds[edge.taker] is not Kind.SPATIAL) for edge in edges
+        replace(edge, is_shared=shared and not _is_in_registers(kinds, edge)) for edge in edges
     )
     return Decision(names, edges, apart, together.seconds, rule.name, reason)
+
+
+def _is_in_registers(kinds: Sequence[Kind], edge: Edge) -> bool:
+    """Whether a value is made where it is taken, whatever the rule that joins."""
+    return kinds[edge.taker] is Kind.SPATIAL or kinds[edge.maker] is Kind.DECODING
 
 
 def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from tvm_tile.graph.extract import blocks_in, extract, loads_in
 from tvm_tile.graph.tensor_format import Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
+from tvm_tile.schedule.coded.made_vectors import MadeVectors, find_made_vectors
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.steps import replace_parts
@@ -41,6 +42,9 @@ class CodedMatch:
         table: name of the one that has the entries that they number; ``None`` of other codes.
         scales: each of its boxes, and the name of the parameter that has it.
         zero: likewise; ``None`` where nothing is subtracted.
+        made: vectors that each block makes for itself; ``None`` where they lie in memory.
+        starts_early: whether the kernel may start while the one before it ends, and then waits for
+            it once it has asked for codes.
     """
 
     found: ProductMatch
@@ -51,6 +55,8 @@ class CodedMatch:
     table: str | None
     scales: tuple[tuple[Shared, str], ...]
     zero: tuple[Shared, str] | None
+    made: MadeVectors | None = None
+    starts_early: bool = False
 
     @property
     def sizes(self) -> CodedProduct:
@@ -63,12 +69,15 @@ class CodedMatch:
         beside = sum(box.bytes(shape) for box in boxes)
         codes, vectors = self.pairs, product.left.extent
         halves = len(self.found.epilogue.element.given)
-        return CodedProduct(vectors, *shape, codes.bits, group, beside, codes.instructions, halves)
+        prologue = self.made.prologue if self.made else None
+        sizes = vectors, *shape, codes.bits, group, beside, codes.instructions, halves
+        return CodedProduct(*sizes, prologue)
 
 
 def find_coded(task: Task) -> CodedMatch | None:
     """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
 
+    Its vectors lie in memory, or are rows that sums along them make, such as a norm's.
     Codes are integers, floats or entries of a table, of any scales, and integers perhaps less a
     zero point that is an integer, too; shared along the sum.
     """
@@ -79,14 +88,21 @@ def find_coded(task: Task) -> CodedMatch | None:
     pairs = pairs_of(form)
     if pairs is None or not _is_known(form):
         return None
-    func = _without(task.func, block)
+    decoded = block.body.buffer
+    func = _without(task.func, [block], decoded)
+    behind = find_made_vectors(func, decoded)
+    made = None
+    if behind is not None:
+        made, func, blocks = behind
+        func = _without(func, blocks, made.tensor)
     graph = extract(func)
     if graph is None:
         return None
     own = Task(func, graph, task.device, task.extents)
     found = find_in(own, (form.dtype,), of_halves=True)
-    decoded = block.body.buffer
     if found is None or not _is_matrix(found, str(decoded.name)):
+        return None
+    if made is not None and not _takes_all(found, made):
         return None
     sources = dict.fromkeys(load.source for load in loads_in(block.body.value))
     names = [str(source.name) for source in sources]
@@ -97,7 +113,8 @@ def find_coded(task: Task) -> CodedMatch | None:
     shared = list(zip(form.shared, others, strict=True))
     zero = shared.pop(0) if form.zero is not None else None
     scales, params = tuple(shared), task.func.params
-    return CodedMatch(found, params, form, pairs, packed, table, scales, zero)
+    beside = made, task.device.supports_dependent_launches
+    return CodedMatch(found, params, form, pairs, packed, table, scales, zero, *beside)
 
 
 def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
@@ -158,21 +175,28 @@ def _is_loaded_whole(operand: Operand, depth: Axis) -> bool:
     return operand.is_depth_major and start % _LOAD == 0
 
 
-def _without(func: tirx.PrimFunc, block: Any) -> tirx.PrimFunc:
-    """A function that takes what a block makes, as its first parameter."""
-    decoded = block.body.buffer
+def _takes_all(found: ProductMatch, made: MadeVectors) -> bool:
+    """Whether a product, and nothing behind it, takes the vectors that blocks make, all of them."""
+    left, name = found.product.left, str(made.tensor.name)
+    is_whole = math.prod(made.extents) == left.extent * found.product.depth.extent
+    return left.tensor.name == name and is_whole and name not in found.epilogue.tensors
+
+
+def _without(func: tirx.PrimFunc, blocks: Sequence[SBlock], made: Any) -> tirx.PrimFunc:
+    """A function that takes what blocks make, one of their buffers, as its first parameter."""
+    written = [block.body.buffer for block in blocks]
 
     def root(own: Any) -> Any:
-        kept = [buffer for buffer in own.alloc_buffers if not buffer.same_as(decoded)]
+        kept = [b for b in own.alloc_buffers if not any(b.same_as(gone) for gone in written)]
         if len(kept) == len(own.alloc_buffers):
             return own
         parts = list(own.body) if isinstance(own.body, tirx.SeqStmt) else [own.body]
-        rest = [part for part in parts if not _is_nest_of(part, block)]
+        rest = [part for part in parts if not any(_is_nest_of(part, block) for block in blocks)]
         body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
         return replace_parts(own, alloc_buffers=kept, body=body)
 
     body = tvm_ffi.structural_map(func.body, [(SBlock, root)], order="post")
-    return tirx.PrimFunc([decoded, *func.params], body, func.ret_type, func.attrs)
+    return tirx.PrimFunc([made, *func.params], body, func.ret_type, func.attrs)
 
 
 def _is_nest_of(statement: Any, block: Any) -> bool:

@@ -2,7 +2,9 @@
 
 What :func:`write_coded` writes, for the rows of a block::
 
-    ask for the first step's codes of 16 rows, their scales, and the vectors' elements
+    ask for the first step's codes of 16 rows, and their scales
+    wait for the kernel before this one
+    make the vectors, where they are none of memory's;  ask for their elements
     for step of the warp's part of the sum:
         for word:  sums += decoded(word) @ elements     (an instruction of 16 rows by 8 vectors)
         totals += scales of the row * sums;  sums = 0
@@ -17,6 +19,9 @@ vectors are paired likewise.
 Sums are scaled, and no weight is: rounded is less than by the format, whose weights are halves.
 (Of infinite scales a row's sums could be infinite where the format's are NaN: a weight with one is
 kept as no codes, ``frontend/keep_codes.py``.)
+
+Codes and scales are constants where the kernel starts early: those
+:mod:`tvm_tile.build.dependent_launches` lets kernels read before they wait.
 
 Why this is free of races: each warp writes sums of its own into shared memory once, and all are
 read behind the one barrier.
@@ -56,7 +61,7 @@ class _Kernel:
     Attributes:
         found: the product.
         tile: how to compute it.
-        buffers: the function's parameters by name.
+        buffers: the function's parameters by name, and the vectors that the block has made.
         loads: codes, scales, and the vectors' elements.
         part: number of the thread's part of the sum.
         constants: constants by which all codes are decoded.
@@ -110,6 +115,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             ib.alloc_buffer((_CHAINS * held,), "float32", scope="local"),
             ib.alloc_buffer((held,), "float32", scope="local"),
         )
+        _begin(kernel, thread)
         _sum_up(kernel)
         _lay_down(kernel, memory, strip)
         ib.evaluate(T.cuda.cta_sync())
@@ -117,13 +123,23 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
     return builder.get()
 
 
+def _begin(kernel: _Kernel, thread: Any) -> None:
+    """Ask for the first step: for codes, which nobody writes, before the kernel waits."""
+    found, loads, part = kernel.found, kernel.loads, kernel.part
+    loads.ask_for_codes(part)
+    if found.starts_early:
+        ib.evaluate(T.ptx.griddepcontrol.wait())
+    if found.made is not None:
+        made = found.made.write(kernel.tile.block_size, thread, kernel.buffers)
+        kernel.buffers[str(found.made.tensor.name)] = made
+    loads.ask_for_vectors(part)
+
+
 def _sum_up(kernel: _Kernel) -> None:
     """The totals of a warp's part of the sum."""
     loads, parts, part, steps = kernel.loads, kernel.tile.parts, kernel.part, kernel.steps
     for number in range(kernel.held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
-    loads.ask_for_codes(part)
-    loads.ask_for_vectors(part)
     with ib.serial(-(-steps // parts)) as turn:
         step = ib.Bind(turn * parts + part)
         with when([] if steps % parts == 0 else [step < steps]):

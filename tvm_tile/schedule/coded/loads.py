@@ -38,7 +38,7 @@ class Loads:
     Attributes:
         found: the product.
         tile: how to compute it.
-        buffers: the function's parameters by name.
+        buffers: the function's parameters by name, and the vectors that the block has made.
         lane: number of the row that a thread has in an instruction, and of its run.
         row: the first of the warp's rows, or of the block's, where it has no other warp's.
         words: codes of two rows of each strip.
@@ -94,7 +94,8 @@ class Loads:
         operand, count = product.left, self.run_words * self.word_pairs
         buffer = self.buffers[operand.tensor.name]
         elements = operand.size // operand.tensor.element_size
-        source = ib.decl_buffer((elements // 2,), "uint32", data=buffer.data)
+        scope = "global" if self.found.made is None else "shared"
+        source = ib.decl_buffer((elements // 2,), "uint32", data=buffer.data, scope=scope)
         group, run = self.lane
         depth = (step * LANES + run) * (2 * count)
         for column in range(sizes.columns):

@@ -41,9 +41,10 @@ def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice
     """Choices of the kernel for many vectors, whose weights are the format's to the last bit.
 
     Each element is one sum: a gate and its product, which lie in different rows, are not for it.
+    Vectors lie in memory: blocks that had many rows would each make them anew.
     """
     product, form = found.found.product, found.form
-    fragments = fragments_of(form.code, form.dtype)
+    fragments = fragments_of(form.code, form.dtype) if found.made is None else None
     is_scaled_once = len(found.scales) == 1 and found.sizes.halves == 1
     if fragments is None or not is_scaled_once or not _is_scaled_exactly(found.scales[0][0], form):
         return ()

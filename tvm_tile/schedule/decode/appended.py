@@ -21,7 +21,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile.graph.expression import Expression, are_same, block_ranges, is_load_of
 from tvm_tile.graph.extract import blocks_in, loads_in
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.decode.made_rows import MadeRow, made_row
+from tvm_tile.schedule.made_rows import MadeRow, dimension, made_row
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.steps import blocks_named
 
@@ -54,11 +54,6 @@ class Appended:
     def tensors(self) -> frozenset[str]:
         """Names of the parameters that the rows and their places are made of."""
         return self.row.tensors | self.place.tensors | self.is_written.tensors
-
-
-def dimension(number: int) -> str:
-    """Name of the axis that is a tensor's dimension."""
-    return f"dimension{number}"
 
 
 def split(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc | None, tirx.PrimFunc]:

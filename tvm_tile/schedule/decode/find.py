@@ -29,7 +29,7 @@ from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
 from tvm_tile.schedule.attention.find import FEED_FORWARD, read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.schedule.decode.appended import Appended, read_appended, split
-from tvm_tile.schedule.decode.made_rows import MadeRow, made_row
+from tvm_tile.schedule.made_rows import MadeRow, made_row
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
 from tvm_tile.tile.attention.decode import Cached, Decode, vector_of

@@ -74,7 +74,7 @@ def find_few_vectors(task: Task) -> FewVectors | None:
     mains = [block for block in child_blocks(sch) if _is_last_sum(sch, block)]
     try:
         stored = _stored(sch)
-        prologue = _inlined(sch, mains)
+        prologue = inlined_makers(sch, mains)
     except ScheduleError:
         return None
     outputs = [block for block in child_blocks(sch) if is_output(sch, block)]
@@ -170,7 +170,7 @@ def _are_made_with(
     return is_known and all(own == extents[-1] for own in extents)
 
 
-def _inlined(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None:
+def inlined_makers(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] | None:
     """Inline what is computed element by element, but for outputs and what products read.
 
     Returns:

@@ -8,6 +8,9 @@ rows are theirs, and what is left to issue for a weight is its decoding.
 A warp has 16 rows, and takes turns with the other warps of its rows in the steps of the sum. Each
 of four lanes takes a run of neighbouring bytes of a row. Which elements of the sum meet in one
 instruction does not matter, so no code changes its place.
+
+Vectors that are behind a norm of their rows each block makes for itself in shared memory, once it
+has asked for its first codes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.tile.cost import SECTOR
+from tvm_tile.tile.few_rows.few_vectors import Prologue
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
@@ -53,6 +57,7 @@ class CodedProduct:
         instructions: instructions that decode a pair of codes.
         halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
             and what it lets through are; else 1.
+        prologue: computation of the vectors by each block; ``None`` where they lie in memory.
     """
 
     vectors: int
@@ -63,6 +68,7 @@ class CodedProduct:
     beside: int
     instructions: float = 2.25
     halves: int = 1
+    prologue: Prologue | None = None
 
     @property
     def columns(self) -> int:
@@ -73,6 +79,16 @@ class CodedProduct:
     def code_bytes(self) -> int:
         """Bytes of all codes."""
         return self.rows * self.depth * self.bits // _BYTE
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the vectors."""
+        return self.vectors * self.depth * _ELEMENT
+
+    def made_bytes(self, warps: int) -> int:
+        """Shared memory in which a block of so many warps makes the vectors, if it does."""
+        made = self.prologue
+        return made.shared_bytes + made.sums * warps * _SUM_BYTES if made else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,7 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         if warps > _MOST_WARPS or steps < parts or product.rows % rows:
             continue
         shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
+        shared += product.made_bytes(warps)
         if shared <= STATIC_SHARED_LIMIT:
             tile = (parts, strips, stacked, run, step, product.rows // rows)
             yield CodedTile(*tile, shared_bytes=shared)
@@ -183,16 +200,25 @@ def _sums(tile: CodedTile, product: CodedProduct) -> int:
 def _work(tile: CodedTile, product: CodedProduct, device: Device) -> Work:
     """What the kernel of a tile does."""
     written = product.vectors * product.rows // product.halves * _ELEMENT
+    made, warps = product.prologue, tile.block_size // _WARP
+    parts = (_step_part(tile, product), _closing_part(tile, product, written))
+    first = tile.grid * warps * tile.stacked * ROWS * LANES * tile.run
     return Work(
         blocks=tile.grid,
         resident=given_blocks(device, tile),
-        warps=tile.block_size // _WARP,
-        parts=(_step_part(tile, product), _closing_part(tile, product, written)),
-        read=product.code_bytes + product.beside + product.vectors * product.depth * _ELEMENT,
+        warps=warps,
+        parts=(made.part(tile.block_size, device), *parts) if made else parts,
+        read=product.code_bytes + product.beside + _given_bytes(product),
         written=written,
+        asked=first if device.supports_dependent_launches else 0,
         unit=Unit.WARP,
         dtype="float16",  # bfloat16's rate is no other
     )
+
+
+def _given_bytes(product: CodedProduct) -> int:
+    """Bytes of memory that the vectors are read from, or made of."""
+    return product.prologue.read_bytes if product.prologue else product.vector_bytes
 
 
 def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
@@ -203,7 +229,7 @@ def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
     """
     warps, codes = tile.block_size // _WARP, _lane_codes(tile, product)
     repeats, rows = -(-product.depth // tile.step // tile.parts), 2 * tile.stacked  # of a lane
-    once = product.beside / tile.grid + product.vectors * product.depth * _ELEMENT
+    once = product.beside / tile.grid + (0 if product.prologue else product.vector_bytes)
     multiplied = tile.step // INNER  # instructions along the depth
     products = multiplied * tile.stacked * product.columns
     held = _sums(tile, product) // 3

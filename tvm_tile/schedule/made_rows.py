@@ -1,18 +1,19 @@
-"""Rows that a decode kernel makes itself, perhaps of sums over a row: queries, keys with a norm.
+"""Rows that a kernel makes itself, perhaps of sums over a row: queries, keys, vectors with a norm.
 
 Of a fused function's blocks, ``s`` a sum along a row and ``f``, ``g`` element by element, ::
 
     s[b, h] += g(x[b, h, k])
     q[b, h, d] = f(x[b, h, d], s[b, h])
 
-a worker's threads add up ``s`` together, and keep it in registers while they make ``q``.
+some threads, a worker's or a block's, add up ``s`` together, and keep it in registers while they
+make ``q``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -31,8 +32,23 @@ from tvm_tile.graph.expression import (
 )
 from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.decode.worker import Workers, registers
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.schedule.threads import steps
+
+_MOST_HELD = 16  # elements of a row that a thread loads ahead of the sums, and keeps
+
+
+class Reduces(Protocol):
+    """Threads that add up what each of them has."""
+
+    def reduce(self, values: Any, op: str, lane: Any) -> None:
+        """Combine each of some registers over all of the threads: ``max`` or ``sum``."""
+        ...
+
+
+def dimension(number: int) -> str:
+    """Name of the axis that is a tensor's dimension."""
+    return f"dimension{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +86,18 @@ class MadeRow:
 
     def write(
         self,
-        threads: Workers,
+        threads: Reduces,
         lanes: tuple[int, Any],
         place: Place,
         along: tuple[str, int],
         buffers: Mapping[str, Any],
         store: Callable[[Any, Any], None],
     ) -> None:
-        """Write the code of a worker's thread that makes a row together with the others.
+        """Write the code of a thread that makes a row together with the others.
 
         Args:
             threads: the threads.
-            lanes: threads of a worker, and the number of this one.
+            lanes: how many threads there are, and the number of this one.
             place: values of the row's axes.
             along: name of the axis along the row, and its extent.
             buffers: name of a parameter -> the buffer that stands for it.
@@ -90,13 +106,13 @@ class MadeRow:
         name, extent = along
         count, lane = lanes
         # What else an element is made of is loaded with what is added up, not behind the sums.
-        is_early = bool(self.sums) and extent % count == 0
+        is_early = bool(self.sums) and extent % count == 0 and extent <= _MOST_HELD * count
         turns = range(extent // count if is_early else 0)
         places = [{**place, name: ib.Bind(turn * count + lane)} for turn in turns]
         early = [(at, self._loaded(at, buffers)) for at in places]
         known: list[Any] = []
         for own in self.sums:
-            total = registers(1)
+            total = ib.alloc_buffer((1,), "float32", scope="local")
             ib.buffer_store(total, tirx.const(0.0, "float32"), [0])
 
             def add(at: Any, own: RowSum = own, total: Any = total) -> None:
@@ -137,9 +153,10 @@ class MadeRow:
 
 
 def _each(lanes: tuple[int, Any], extent: int, write: Callable[[Any], None]) -> None:
-    """Deal the places along a row to a worker's threads."""
+    """Deal the places along a row to the threads."""
     count, lane = lanes
-    with ib.unroll(-(-extent // count)) as turn:
+    turns = -(-extent // count)
+    with steps(turns) if turns > _MOST_HELD else ib.unroll(turns) as turn:
         at = ib.Bind(turn * count + lane)
         with when([at < extent] if extent % count else []):
             write(at)
