@@ -2,6 +2,9 @@
 
 Comparisons of integers are the same on every device and under every compiler option; those of
 floating-point numbers are not, where NaN or the sign of zero matter.
+
+Keys are made by masks, not by choices: TVM makes branches of choices between loads, and a thread
+would wait in each of them for its element before it asks for the next one.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ def rising_key(value: Any) -> Any:
     if dtype in _HALVES:
         return rising_key(tirx.Cast("float32", value))
     if dtype in _INFINITY:
-        return tirx.Select(is_nan(value), _largest(key_bits(dtype)), _key_of_number(value))
+        return _or_largest(value, _key_of_number(value))
     own = f"int{key_bits(dtype)}"
     if dtype in ("uint32", "uint64"):
         return tirx.reinterpret(own, value) ^ tirx.min_value(own)
@@ -49,13 +52,13 @@ def rising_key(value: Any) -> Any:
 def winning_key(value: Any, *, largest: bool) -> Any:
     """A key whose maximum belongs to the largest value, or to the smallest; NaN wins both ways."""
     dtype = str(value.ty.dtype)
-    key = rising_key(value)
+    if dtype in _HALVES:
+        return winning_key(tirx.Cast("float32", value), largest=largest)
     if largest:
-        return key
-    falling = tirx.bitwise_not(key)
-    if dtype not in (*_HALVES, *_INFINITY):
-        return falling
-    return tirx.Select(is_nan(value), _largest(key_bits(dtype)), falling)
+        return rising_key(value)
+    if dtype in _INFINITY:
+        return _or_largest(value, tirx.bitwise_not(_key_of_number(value)))
+    return tirx.bitwise_not(rising_key(value))
 
 
 def extreme_key(value: Any, *, largest: bool) -> Any:
@@ -71,7 +74,7 @@ def extreme_key(value: Any, *, largest: bool) -> Any:
         return winning_key(value, largest=largest)
     bits = key_bits(dtype)
     key = _by_magnitude(tirx.reinterpret(f"int{bits}", value))
-    return tirx.Select(is_nan(value), _largest(bits), key if largest else tirx.bitwise_not(key))
+    return _or_largest(value, key if largest else tirx.bitwise_not(key))
 
 
 def extreme_of_key(key: Any, dtype: str, *, largest: bool) -> Any:
@@ -93,8 +96,7 @@ def extreme_of_key(key: Any, dtype: str, *, largest: bool) -> Any:
 
 def _by_magnitude(bits: Any) -> Any:
     """Bits of a number, whose magnitude is turned round where it is negative; and back again."""
-    own = str(bits.ty.dtype)
-    return tirx.Select(bits >= tirx.const(0, own), bits, bits ^ _largest(int(own[3:])))
+    return bits ^ (_sign_mask(bits) & _largest(int(str(bits.ty.dtype)[3:])))
 
 
 def is_nan(value: Any) -> Any:
@@ -102,20 +104,41 @@ def is_nan(value: Any) -> Any:
     dtype = str(value.ty.dtype)
     if dtype in _HALVES:
         return is_nan(tirx.Cast("float32", value))
-    bits, infinity = _INFINITY[dtype]
-    own = f"int{bits}"
-    magnitude = tirx.reinterpret(own, value) & _largest(bits)
-    return magnitude > tirx.const(infinity, own)
+    return _magnitude(value) > _infinity(dtype)
+
+
+def _or_largest(value: Any, key: Any) -> Any:
+    """The key of a number, or the largest one where that is none."""
+    none = _sign_mask(_infinity(str(value.ty.dtype)) - _magnitude(value))
+    return (key & tirx.bitwise_not(none)) | (none & _largest(key_bits(str(value.ty.dtype))))
 
 
 def _key_of_number(value: Any) -> Any:
-    """The bits of a number, those of negative ones turned round.
+    """The magnitude of a number, less than zero where it is negative, and 0 of minus zero."""
+    sign, magnitude = _sign_mask(_bits(value)), _magnitude(value)
+    return (magnitude ^ sign) - sign
 
-    Bits are a sign and a magnitude. ``-2**31 - bits`` is minus the magnitude, and 0 of minus zero.
-    """
-    own = f"int{key_bits(str(value.ty.dtype))}"
-    bits = tirx.reinterpret(own, value)
-    return tirx.Select(bits >= tirx.const(0, own), bits, tirx.min_value(own) - bits)
+
+def _bits(value: Any) -> Any:
+    """Bits of a floating-point number, as a signed integer: a sign and a magnitude."""
+    return tirx.reinterpret(f"int{key_bits(str(value.ty.dtype))}", value)
+
+
+def _magnitude(value: Any) -> Any:
+    """Bits of a floating-point number without its sign."""
+    return _bits(value) & _largest(key_bits(str(value.ty.dtype)))
+
+
+def _sign_mask(integer: Any) -> Any:
+    """All bits of a negative integer, and none of others."""
+    own = str(integer.ty.dtype)
+    return integer >> tirx.const(int(own[3:]) - 1, own)
+
+
+def _infinity(dtype: str) -> Any:
+    """Bits of infinity."""
+    bits, infinity = _INFINITY[dtype]
+    return tirx.const(infinity, f"int{bits}")
 
 
 def _largest(bits: int) -> Any:
