@@ -278,9 +278,12 @@ static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uin
   meet(warps[current / 32], 32, [] {
     Lane *warp = lanes + current / 32 * 32;
     for (int m = 0; m < 4; m++) {
-      uint banks = 0;
-      for (int r = 0; r < 8; r++) banks |= 1u << (uintptr_t)warp[m * 8 + r].row / 16 % 8;
-      if (!conflicts && banks != 255) __builtin_trap();
+      const char *served[8] = {};  // by the bank of its first bytes; all may load one row
+      for (int r = 0; r < 8; r++) {
+        const char *row = (const char *)warp[m * 8 + r].row, *&other = served[(uintptr_t)row / 16 % 8];
+        if (!conflicts && other && other != row) __builtin_trap();
+        other = row;
+      }
       for (int lane = 0; lane < 32; lane++) {
         ushort pair[2];
         for (int i = 0; i < 2; i++) {

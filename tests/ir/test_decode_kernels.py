@@ -22,7 +22,7 @@ from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.schedule import Choice
 from tvm_tile.schedule.decode import schedule_decode
-from tvm_tile.tile.attention.decode import DecodeTile
+from tvm_tile.tile.attention.decode_tile import DecodeTile
 
 pytestmark = pytest.mark.bank(6)
 

@@ -8,14 +8,8 @@ import pytest
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.device import MemoryLevel
-from tvm_tile.tile.attention.decode import (
-    MOST_ROWS,
-    Cached,
-    Decode,
-    construct_decode,
-    rooms_of,
-    vector_of,
-)
+from tvm_tile.tile.attention.decode import MOST_ROWS, construct_decode, vector_of
+from tvm_tile.tile.attention.decode_tile import Cached, Decode, rooms_of
 from tvm_tile.tile.staging import shared_bytes
 
 A100, H200, MI300X, EMULATED = (

@@ -151,7 +151,9 @@ def _row(blocks: list[SBlock]) -> MadeRow | None:
     store = maker.body
     loops = {v.var: int(v.dom.extent) for v in maker.iter_vars}
     axes = {var: AffineIndex(()) for var, extent in loops.items() if extent == 1}
-    for number, (index, extent) in enumerate(zip(store.indices, store.buffer.ty.shape, strict=True)):
+    for number, (index, extent) in enumerate(
+        zip(store.indices, store.buffer.ty.shape, strict=True)
+    ):
         if isinstance(index, tirx.Var) and loops.get(index) == int(extent):
             axes[index] = AffineIndex(((dimension(number), 1),))
         elif int(extent) > 1:

@@ -14,13 +14,14 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.schedule.decode.appended import NEW, Appended, dimension
+from tvm_tile.schedule.decode.appended import NEW, Appended
 from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache
 from tvm_tile.schedule.decode.places import GroupPlaces
 from tvm_tile.schedule.decode.worker import Workers, registers
+from tvm_tile.schedule.made_rows import dimension
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.tile.attention.decode import DecodeTile
+from tvm_tile.tile.attention.decode_tile import DecodeTile
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.asynchronous_copies import ask
-from tvm_tile.tile.attention.decode import Cached
+from tvm_tile.tile.attention.decode_tile import Cached
 
 
 @dataclass(frozen=True, slots=True)

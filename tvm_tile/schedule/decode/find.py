@@ -25,15 +25,17 @@ from tvm.s_tir import SBlock
 
 from tvm_tile.graph.expression import Expression, substituted, summand, variables_in
 from tvm_tile.graph.extract import Names, affine_index, extract
-from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator, element_size
 from tvm_tile.schedule.attention.find import FEED_FORWARD, read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.schedule.decode.appended import Appended, read_appended, split
 from tvm_tile.schedule.made_rows import MadeRow, made_row
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue
-from tvm_tile.tile.attention.decode import Cached, Decode, vector_of
+from tvm_tile.tile.attention.decode import vector_of
+from tvm_tile.tile.attention.decode_tile import Cached, Decode
 
+_NARROW = 2  # bytes
 _FARTHEST = 1 << 31  # elements that an address reaches
 
 
@@ -147,10 +149,21 @@ def find_decode(task: Task) -> DecodeMatch | None:
         known[1].rows,
         task.graph.traffic,
         len(query.sums),
+        is_narrow=_is_narrow(element, known),
     )
     ends = form.weights, form.epilogue, form.params
     match = DecodeMatch(decode, shared, key, depth, column, query, known[0], known[1], *ends)
     return _appending(match, appended) if appended else match
+
+
+def _is_narrow(query: Expression, caches: Sequence[Cache]) -> bool:
+    """Whether keys, values and queries are of one type of 16 bits, as weights are where these are.
+
+    A query may be widened for the product.
+    """
+    value = query.value.value if isinstance(query.value, tirx.Cast) else query.value
+    dtypes = {str(value.ty.dtype), *(own.rows.dtype for own in caches)}
+    return len(dtypes) == 1 and element_size(dtypes.pop()) == _NARROW
 
 
 def _appending(match: DecodeMatch, appended: Mapping[str, Appended]) -> DecodeMatch | None:

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tvm import tirx
 from tvm.script import tirx as T
@@ -49,19 +49,49 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.schedule.decode.append import Appending
 from tvm_tile.schedule.decode.copies import RowCopies
+from tvm_tile.schedule.decode.core_products import CoreProducts
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
+from tvm_tile.schedule.decode.matrix_products import MatrixProducts
 from tvm_tile.schedule.decode.merge import Merging, power
 from tvm_tile.schedule.decode.places import GroupPlaces, held
 from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import Numbers, steps, tell_cluster_of_begin
-from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
+from tvm_tile.schedule.threads import Numbers, tell_cluster_of_begin
+from tvm_tile.tile.attention.decode_tile import Cached, DecodeTile, rooms_of
 
 _LOG2_E = 1 / math.log(2)
-_OF_THE_WALK = 4  # parts of shared memory: queries, keys, values, weights
-_FOUR = 4  # float32 numbers that a thread loads at once
+
+
+class Products(Protocol):
+    """Both products of a worker with tiles of keys and of values.
+
+    Attributes:
+        scores: registers for the scores of the thread's key and all rows, then for its weights.
+    """
+
+    scores: Any
+
+    def begin(self) -> None:
+        """Write what sets the sums to zero."""
+        ...
+
+    def score(self, stage: Any) -> None:
+        """Write the scores of a tile's keys, which begin at an element of the keys' stages."""
+        ...
+
+    def weigh(self, scale: Any) -> None:
+        """Write the hand-over of weights, which stand where scores did; sums are scaled by rows."""
+        ...
+
+    def add(self, stage: Any) -> None:
+        """Write the sums of what weights make of a tile's values, as given to :meth:`score`."""
+        ...
+
+    def lay_down(self) -> None:
+        """Write the stores of the sums to shared memory."""
+        ...
 
 
 def write_decode(device: Device, found: DecodeMatch, tile: DecodeTile) -> tirx.PrimFunc:
@@ -102,20 +132,16 @@ class _Worker:
         self._lane = ib.Bind(self._thread % tile.lanes)
         self._number = ib.Bind(self._thread // tile.lanes)
         walk, then = rooms_of(tile)
-        rooms, stay = threads.allocate(walk, then), len(walk) - _OF_THE_WALK
-        own, appended = (rooms[:1], rooms[1:stay]) if tile.splits > 1 else ([], rooms[:stay])
-        self._memory = Buffers(appended, *rooms[stay : len(walk)], *rooms[len(walk) + stay :], *own)
+        self._memory = Buffers.of(tile, threads.allocate(walk, then))
         self._places = GroupPlaces(found, self._group)
-        self._most, self._total, self._next, self._scale, self._scores = (
-            registers(rows) for _ in range(5)
+        own = tile, self._memory, (self._number, self._lane)
+        self._products: Products = (
+            MatrixProducts(*own, threads.sync) if tile.on_matrices else CoreProducts(*own)
         )
-        self._vector = tile.decode.values.vector
-        self._sums = registers(rows * tile.runs * self._vector)
+        self._most, self._total, self._next, self._scale = (registers(rows) for _ in range(4))
+        self._scores = self._products.scores
         self._flags = registers(1, "uint32")
         keys, values = tile.decode.keys, tile.decode.values
-        self._key, self._query = registers(keys.vector, keys.dtype), registers(keys.vector)
-        self._value = registers(values.vector, values.dtype)
-        self._weights = registers(tile.row_pitch)
         self._visible = visible_keys(found.weights)
         stages = self._memory.keys, self._memory.values
         self._copies = [
@@ -130,15 +156,6 @@ class _Worker:
         # The stage that is next; of the chunk's tiles those that are seen, and those of these that
         # were not asked for yet.
         self._stage, self._left = registers(1, "int32"), registers(2, "int32")
-        # Threads with the same columns take turns at the keys; threads that are left over do what
-        # others do, and store nothing.
-        vectors = tile.decode.values.vectors
-        part, column = self._lane // vectors, self._lane % vectors
-        if tile.runs > 1:
-            part, column = tirx.const(0), self._lane
-        elif vectors * tile.parts < tile.lanes:
-            part = ib.min(part, tile.parts - 1)
-        self._part, self._column = ib.Bind(part), ib.Bind(column)
 
     def _copies_of(self, cache: Cache, rows: Cached, stages: Any) -> RowCopies:
         """Copies of the keys' or values' rows by the worker's threads."""
@@ -158,8 +175,7 @@ class _Worker:
             lowest = tirx.const(self._found.weights.lowest, "float32")
             ib.buffer_store(self._most, lowest, [row])
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
-        with ib.unroll(int(self._sums.ty.shape[0])) as i:
-            ib.buffer_store(self._sums, tirx.const(0.0, "float32"), [i])
+        self._products.begin()
         chunks = -(-tile.turns // tile.chunk)
         if chunks == 1:
             self._look(tirx.const(0))
@@ -244,13 +260,13 @@ class _Worker:
                 ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 1))
             self._patch(0, stage, key)
             self._threads.sync()
-            self._score(self._stage_at(stage, tile.stage_elements[0]))
+            self._products.score(self._stage_at(stage, tile.stage_elements[0]))
             self._weigh(key + self._lane)
             if not self._waits:
                 ib.evaluate(T.ptx["cp.async.wait_group"](2 * tile.stages - 2))
             self._patch(1, stage, key)
             self._threads.sync()
-            self._add(self._stage_at(stage, tile.stage_elements[1]))
+            self._products.add(self._stage_at(stage, tile.stage_elements[1]))
             self._threads.sync()
             if not self._waits:
                 self._ask(first, stage)
@@ -273,8 +289,8 @@ class _Worker:
             first = row * tile.query_pitch
 
             def store(at: Any, value: Any) -> None:
-                own = tirx.Cast("float32", value)
-                ib.buffer_store(self._memory.queries, own, [first + at])
+                queries = self._memory.queries
+                ib.buffer_store(queries, tirx.Cast(str(queries.ty.dtype), value), [first + at])
 
             with when([row < self._rows] if self._rows % tile.workers else []):
                 self._found.query.write(
@@ -289,31 +305,6 @@ class _Worker:
             own.make(self._threads, tile, self._number, self._rank, self._rows + number)
         self._threads.meet()
 
-    def _score(self, stage: Any) -> None:
-        """The product of the thread's key with each query."""
-        keys, rows = self._tile.decode.keys, self._rows
-        vector, together = keys.vector, math.gcd(keys.vector, _FOUR)
-        row = ib.Bind(stage + self._lane * keys.pitch)
-        own, queries = self._key, self._query
-        # Two sums a row, one of every other product: half as many additions wait for one another.
-        sums = self._scores, self._next
-        with ib.unroll(rows) as i:
-            for own_sum in sums:
-                ib.buffer_store(own_sum, tirx.const(0.0, "float32"), [i])
-        with steps(keys.vectors) as step:
-            with ib.vectorized(vector) as v:
-                ib.buffer_store(own, self._memory.keys[row + step * vector + v], [v])
-            with ib.unroll(rows) as i:
-                at = i * self._tile.query_pitch + step * vector
-                for part in range(0, vector, together):
-                    with ib.vectorized(together) as v:
-                        ib.buffer_store(queries, self._memory.queries[at + part + v], [part + v])
-                for d in range(vector):
-                    product = queries[d] * tirx.Cast("float32", own[d])
-                    ib.buffer_store(sums[d % 2], sums[d % 2][i] + product, [i])
-        with ib.unroll(rows) as i:
-            ib.buffer_store(self._scores, self._scores[i] + self._next[i], [i])
-
     def _weigh(self, key: Any) -> None:
         """Make weights of scores, for the thread's key and all rows, and scale what there is."""
         tile, rows = self._tile, self._rows
@@ -327,7 +318,6 @@ class _Worker:
             ib.buffer_store(self._scores, value, [i])
             ib.buffer_store(self._next, self._scores[i], [i])
         self._threads.reduce(self._next, "max", self._lane)
-        first = ib.Bind((self._number * tile.lanes + self._lane) * tile.row_pitch)
         with ib.unroll(rows) as i:
             ib.buffer_store(self._next, ib.max(self._most[i], self._next[i]), [i])
             ib.buffer_store(self._scale, power(self._most[i] - self._next[i]), [i])
@@ -335,56 +325,14 @@ class _Worker:
             ib.buffer_store(self._scores, power(self._scores[i] - self._next[i]), [i])
             total = self._total[i] * self._scale[i] + self._scores[i]
             ib.buffer_store(self._total, total, [i])
-            ib.buffer_store(self._memory.weights, self._scores[i], [first + i])
-        each = tile.runs * self._vector
-        with ib.unroll(rows) as i, ib.unroll(each) as j:
-            ib.buffer_store(self._sums, self._sums[i * each + j] * self._scale[i], [i * each + j])
-
-    def _add(self, stage: Any) -> None:
-        """Add what the thread's keys weigh of its columns."""
-        tile, rows, vector = self._tile, self._rows, self._vector
-        values, pitch = tile.decode.values, tile.row_pitch
-        together = math.gcd(pitch, _FOUR)
-        weights, own = self._weights, self._value
-        first = ib.Bind(self._number * tile.lanes * pitch)
-        with steps(tile.lanes // tile.parts) as step:
-            key = ib.Bind(step * tile.parts + self._part)
-            for part in range(0, pitch, together):
-                with ib.vectorized(together) as v:
-                    weight = self._memory.weights[first + key * pitch + part + v]
-                    ib.buffer_store(weights, weight, [part + v])
-            for run in range(tile.runs):
-                column = self._column_of(run)
-                with ib.vectorized(vector) as v:
-                    value = self._memory.values[stage + key * values.pitch + column * vector + v]
-                    ib.buffer_store(own, value, [v])
-                with ib.unroll(rows) as i, ib.unroll(vector) as j:
-                    at = (i * tile.runs + run) * vector + j
-                    product = weights[i] * tirx.Cast("float32", own[j])
-                    ib.buffer_store(self._sums, self._sums[at] + product, [at])
-
-    def _column_of(self, run: int) -> Any:
-        """The number of one of the thread's vectors of columns; of those that are none, another."""
-        vectors, lanes = self._tile.decode.values.vectors, self._tile.lanes
-        column = self._column + run * lanes
-        return ib.min(column, vectors - 1) if (run + 1) * lanes > vectors > lanes else column
+        self._products.weigh(self._scale)
 
     def _finish(self) -> None:
-        """Add up the worker's sums over its threads, and put them into shared memory."""
-        tile, rows, columns = self._tile, self._rows, self._found.column.extent
-        vectors = tile.decode.values.vectors
+        """Put the worker's sums into shared memory, and add up all workers'."""
+        tile, rows = self._tile, self._rows
         self._threads.reduce(self._total, "sum", self._lane)
         self._threads.meet()
-        for run in range(tile.runs):
-            fits = [self._lane < vectors * tile.parts] if vectors * tile.parts < tile.lanes else []
-            if tile.runs > 1:
-                is_whole = (run + 1) * tile.lanes <= vectors
-                fits = [] if is_whole else [self._column + run * tile.lanes < vectors]
-            with when(fits), ib.unroll(rows) as i, ib.unroll(self._vector) as j:
-                at = (self._number * tile.parts + self._part) * rows + i
-                column = (self._column + run * tile.lanes) * self._vector + j
-                own = self._sums[(i * tile.runs + run) * self._vector + j]
-                ib.buffer_store(self._memory.sums, own, [at * columns + column])
+        self._products.lay_down()
         with when([self._lane == 0]), ib.unroll(rows) as i:
             mark = (self._number * rows + i) * 2
             ib.buffer_store(self._memory.marks, self._most[i], [mark])

@@ -15,7 +15,7 @@ from tvm_tile.schedule.decode.places import GroupPlaces
 from tvm_tile.schedule.decode.worker import Buffers, registers
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import memory_of, wait_for_begun_cluster, wait_for_cluster
-from tvm_tile.tile.attention.decode import DecodeTile
+from tvm_tile.tile.attention.decode_tile import DecodeTile
 
 _LOG2_E = 1 / math.log(2)
 

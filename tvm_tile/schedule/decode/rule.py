@@ -12,7 +12,8 @@ from functools import partial
 from tvm_tile.schedule.decode.find import DecodeMatch, find_decode
 from tvm_tile.schedule.decode.kernel import write_decode
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.tile.attention.decode import DecodeTile, construct_decode
+from tvm_tile.tile.attention.decode import construct_decode
+from tvm_tile.tile.attention.decode_tile import DecodeTile
 from tvm_tile.tile.rules import DECODE
 
 

@@ -17,7 +17,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.threads import BoundLoops, Numbers, ThreadLevel, Threads
-from tvm_tile.tile.attention.decode import DecodeTile
+from tvm_tile.tile.attention.decode_tile import DecodeTile, rooms_of
 
 _ALL_LANES = 0xFFFFFFFF
 
@@ -28,12 +28,14 @@ class Buffers:
 
     Attributes:
         appended: rows that are appended to keys, and to values, if any are.
-        queries: float32, by rows.
+        queries: by rows, float32, or of the keys' type where tensor cores multiply.
         keys: stages of all workers.
         values: likewise.
-        weights: float32, of each worker's keys those of all rows.
+        weights: of each worker's keys those of all rows, float32; or by rows, of the values' type,
+            where tensor cores multiply.
         sums: float32, of each worker's parts those of all rows and columns.
         marks: float32, of each worker's rows the maximum, and the sum of weights.
+        scores: of each worker's keys those of all rows, float32, where tensor cores multiply.
         own: float32, what the cluster's blocks hand to this one: sums, then maxima and sums of
             weights.
     """
@@ -45,7 +47,19 @@ class Buffers:
     weights: Any
     sums: Any
     marks: Any
+    scores: Any = None
     own: Any = None
+
+    @classmethod
+    def of(cls, tile: DecodeTile, rooms: Sequence[Any]) -> Buffers:
+        """What lies in the rooms of :func:`~tvm_tile.tile.attention.decode.rooms_of`."""
+        walk, _ = rooms_of(tile)
+        handed = rooms[: int(tile.splits > 1)]
+        stay = len(handed) + (2 if tile.decode.appended else 0)
+        queries, keys, values, weights, *scores = rooms[stay : len(walk)]
+        own = {"scores": scores[0] if scores else None, "own": handed[0] if handed else None}
+        appended, behind = rooms[len(handed) : stay], rooms[-2:]
+        return cls(appended, queries, keys, values, weights, *behind, **own)
 
 
 class Workers(Threads, Protocol):

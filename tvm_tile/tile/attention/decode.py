@@ -8,7 +8,8 @@ So a cache that is filled to a prefix is as much work for each of them (Dao et a
 where there are any, and the blocks of a group are a cluster, where there are any.
 
 A thread has one key of a tile for the first product, and for the second one a few neighbouring
-columns of the values of some of its keys.
+columns of the values of some of its keys. Or, where all are of 16 bits, a warp's tensor core
+multiplies a tile: keys by queries, and columns of values by weights, eight rows at a time.
 """
 
 from __future__ import annotations
@@ -16,211 +17,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.tile.attention.decode_tile import FRAGMENT, OCTET, Decode, DecodeTile, rooms_of
 from tvm_tile.tile.attention.weighing import DIVISION, EXPONENTIAL, FLOAT
 from tvm_tile.tile.cost import arithmetic_slots
+from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.residency import given_blocks, nameable_registers
-from tvm_tile.tile.staging import Room, shared_bytes
-from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
+from tvm_tile.tile.staging import shared_bytes
+from tvm_tile.tile.tile import ranked
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Unit, Work
 
 MOST_ROWS = 16
 DTYPES = ("float32", "float16", "bfloat16")
 _LANGUAGES = ("cuda", "opencl")  # in others no worker is known
-_NARROWEST = 4  # bytes of an asynchronous copy
-_FLAGS = 32  # of tiles, in a register
 _MOST_WORKERS, _STAGES, _SPLITS = 8, (3, 2, 1), (8, 4, 2, 1)
 _FIXED_REGISTERS = 48  # of a thread, for addresses and loops
-
-
-@dataclass(frozen=True, slots=True)
-class Cached:
-    """The keys, or the values, that a group reads: rows of neighbouring elements.
-
-    Attributes:
-        columns: elements of a row.
-        dtype: type of an element.
-        vector: neighbours that may be loaded at once, wherever a row begins; divides ``columns``.
-    """
-
-    columns: int
-    dtype: str
-    vector: int
-
-    @property
-    def vectors(self) -> int:
-        """Loads of a row."""
-        return self.columns // self.vector
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """Whether vectors are wide enough for asynchronous copies."""
-        return self.vector * element_size(self.dtype) >= _NARROWEST
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.columns * element_size(self.dtype)
-
-    @property
-    def pitch(self) -> int:
-        """Elements from a row to the next in shared memory, so that neighbours' banks differ.
-
-        Threads load a vector each, of a row each: an odd number of vectors apart, no two of those
-        that are served together lie on the same banks.
-        """
-        return self.columns + self.vector * (1 - self.vectors % 2)
-
-
-@dataclass(frozen=True, slots=True)
-class Decode:
-    """Attention of few queries.
-
-    Attributes:
-        groups: sets of rows that read keys of their own.
-        rows: rows of a group.
-        key_count: keys of a group.
-        keys: rows of the depth.
-        values: rows of the output's columns.
-        traffic: bytes that cross global memory at least.
-        sums: sums along a query, or a new key, that it is made of, such as a norm's.
-        appended: rows that are written to a group's keys, and to its values, first.
-    """
-
-    groups: int
-    rows: int
-    key_count: int
-    keys: Cached
-    values: Cached
-    traffic: int
-    sums: int = 0
-    appended: int = 0
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of a group's keys and values."""
-        return self.key_count * (self.keys.row_bytes + self.values.row_bytes)
-
-    @property
-    def written(self) -> int:
-        """Bytes of all results, which are as wide as values, and of the rows that are appended."""
-        rows = self.keys.row_bytes + self.values.row_bytes
-        return self.groups * (self.rows * self.values.row_bytes + self.appended * rows)
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeTile(Tile):
-    """How blocks compute attention of few queries.
-
-    Attributes:
-        decode: the decode that is computed.
-        lanes: threads of a worker, and keys of its tiles.
-        workers: workers of a block.
-        splits: blocks that share a group, a cluster.
-        stages: tiles that a worker has on their way, or is at.
-    """
-
-    decode: Decode
-    lanes: int
-    workers: int
-    splits: int
-    stages: int
-
-    @property
-    def grid(self) -> int:
-        """Blocks, neighbours those of a group."""
-        return self.decode.groups * self.splits
-
-    @property
-    def block_size(self) -> int:
-        """Threads of a block."""
-        return self.lanes * self.workers
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of keys of a group."""
-        return -(-self.decode.key_count // self.lanes)
-
-    @property
-    def turns(self) -> int:
-        """Tiles of a worker, at most."""
-        return -(-self.tiles // (self.workers * self.splits))
-
-    @property
-    def chunk(self) -> int:
-        """Tiles of a worker about which is asked at once, whether any of their keys is seen."""
-        return min(self.turns, _FLAGS)
-
-    @property
-    def parts(self) -> int:
-        """Threads of a worker that have the same columns, each for keys of its own."""
-        return 1 << max(0, (self.lanes // self.decode.values.vectors).bit_length() - 1)
-
-    @property
-    def runs(self) -> int:
-        """Vectors of columns of a thread."""
-        return -(-self.decode.values.vectors // self.lanes)
-
-    @property
-    def row_pitch(self) -> int:
-        """Numbers from one key's weights, one a row, to the next one's: whole vectors."""
-        rows = self.decode.rows
-        return rows if rows < FLOAT else -(-rows // 4) * 4
-
-    @property
-    def query_pitch(self) -> int:
-        """Numbers from one query to the next."""
-        return -(-self.decode.keys.columns // 4) * 4
-
-    @property
-    def stage_elements(self) -> tuple[int, int]:
-        """Elements of a stage of one worker: of keys, of values."""
-        return self.lanes * self.decode.keys.pitch, self.lanes * self.decode.values.pitch
-
-    @property
-    def share(self) -> int:
-        """Results that a block of a cluster adds up, of those of the group."""
-        return -(-self.decode.rows * self.decode.values.columns // self.splits)
-
-    @property
-    def sums(self) -> int:
-        """Numbers of all workers' sums, which lie where the stages were."""
-        decode = self.decode
-        return self.workers * self.parts * decode.rows * decode.values.columns
-
-    def describe(self) -> str:
-        """The tile in one line, for people."""
-        own = f"{self.workers} by {self.lanes} keys a step, {self.stages} stages"
-        split = f", {self.splits} blocks a group" if self.splits > 1 else ""
-        return f"{self.decode.rows} rows a block, {own}{split}"
-
-
-def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
-    """Layout of a block's shared memory, during the walk through the keys and behind it.
-
-    Both begin with what stays: if blocks share a group, what all of them hand to this one, its
-    share of their sums, then their maxima and sums of weights; and the rows that are appended to
-    keys and to values, if any. Then queries by rows, the stages of keys, those of values, and each
-    worker's weights, for each of its keys those of all rows; behind the walk each worker's parts of
-    sums, and for each row its maximum and its sum of weights.
-    """
-    decode, stages = tile.decode, tile.workers * tile.stages
-    keys, values = (stages * own for own in tile.stage_elements)
-    appended = (decode.keys, decode.values) if decode.appended else ()
-    stay = [Room(rows.dtype, decode.appended * rows.columns) for rows in appended]
-    if tile.splits > 1:
-        stay.insert(0, Room("float32", tile.splits * (tile.share + 2 * decode.rows)))
-    walk = (
-        Room("float32", decode.rows * tile.query_pitch),
-        Room(decode.keys.dtype, keys),
-        Room(decode.values.dtype, values),
-        Room("float32", tile.workers * tile.lanes * tile.row_pitch),
-    )
-    sums = tile.sums, tile.workers * decode.rows * 2
-    return (*stay, *walk), (*stay, *(Room("float32", size) for size in sums))
 
 
 def vector_of(dtype: str, distances: Iterator[int]) -> int:
@@ -257,13 +71,22 @@ def _tiles(decode: Decode, device: Device) -> Iterator[DecodeTile | None]:
     # Many rows have no registers for wide vectors of sums.
     for own in (vector, *([vector // 2] if vector > 1 else [])):
         narrowed = replace(decode, values=replace(decode.values, vector=own))
-        one = DecodeTile(narrowed, device.warp_size, 1, 1, 1)
-        for splits, own_stages in itertools.product(_SPLITS, stages):
+        units = (False, True) if own == vector and _fits_matrices(decode, device) else (False,)
+        for splits, own_stages, unit in itertools.product(_SPLITS, stages, units):
+            one = DecodeTile(narrowed, device.warp_size, 1, 1, 1, unit)
             fits = splits <= min(device.cluster_size, decode.values.columns)
             for workers in _workers(one.tiles, splits, most) if fits else ():
                 tile = replace(one, workers=workers, splits=splits, stages=own_stages)
                 if tile.stages <= tile.turns:
                     yield _fitted(tile, device)
+
+
+def _fits_matrices(decode: Decode, device: Device) -> bool:
+    """Whether a warp's tensor core takes what is multiplied as it lies in shared memory."""
+    both = decode.keys, decode.values
+    is_known = decode.is_narrow and {own.dtype for own in both} <= mma_dtypes(device)
+    is_whole = all(own.vector == OCTET and own.columns % FRAGMENT == 0 for own in both)
+    return is_known and is_whole and device.kernel_language == "cuda"
 
 
 def _workers(tiles: int, splits: int, most: int) -> list[int]:
@@ -280,7 +103,10 @@ def _fitted(tile: DecodeTile, device: Device) -> DecodeTile | None:
     """The tile with what it takes; ``None`` where no block has as much."""
     decode = tile.decode
     rows, vector = decode.rows, max(decode.keys.vector, decode.values.vector)
-    held = rows * (tile.runs * decode.values.vector + 5)
+    sums = rows * tile.runs * decode.values.vector
+    if tile.on_matrices:  # 16 columns of eight rows are four of a thread's; and two fragments
+        sums = tile.octets * decode.values.columns // FRAGMENT * 4 + 2 * 4
+    held = sums + rows * 5
     registers = held + 3 * vector + _FIXED_REGISTERS
     shared = max(map(shared_bytes, rooms_of(tile)))
     if registers > nameable_registers(device):
@@ -328,11 +154,14 @@ def _work(tile: DecodeTile, device: Device) -> Work:
         wavefronts=4 * outputs,
         meetings=1,
     )
+    walk = _walk_on_matrices(tile) if tile.on_matrices else _walk(tile, device)
     return Work(
+        unit=Unit.WARP if tile.on_matrices else Unit.CORES,
+        dtype=decode.keys.dtype if tile.on_matrices else "",
         blocks=tile.grid,
         resident=given_blocks(device, tile),
         warps=workers,
-        parts=(begun, _walk(tile, device), merged, *((joined,) if tile.splits > 1 else ())),
+        parts=(begun, walk, merged, *((joined,) if tile.splits > 1 else ())),
         read=decode.traffic - decode.written,
         written=decode.written,
         asked=min(1.0, tile.stages / tile.turns) * decode.groups * decode.read_bytes,
@@ -375,4 +204,33 @@ def _walk(tile: DecodeTile, device: Device) -> Part:
         barriers=0 if device.kernel_language == "cuda" else 5,
         exchanges=shuffles + 1,
         ahead=tile.stages if is_asynchronous else 1,
+    )
+
+
+def _walk_on_matrices(tile: DecodeTile) -> Part:
+    """A step of all workers of a block, each of whose warps multiplies a tile of keys."""
+    decode, rows, lanes = tile.decode, tile.decode.rows, tile.lanes
+    depth, columns = (own.columns // FRAGMENT for own in (decode.keys, decode.values))
+    tall = lanes // FRAGMENT  # fragments of a tile's keys
+    fragments, products = tall * (depth + columns), tall * (depth + columns) * tile.octets
+    shuffles = (lanes - 1).bit_length()
+    weighing = rows * (_OF_A_ROW + 2 * shuffles) + columns * tile.octets * 4
+    # Queries, of two depths at once, and weights are fragments, too; scores change hands.
+    short = tile.octets * (-(-depth // 2) + 1)
+    moved = tall * tile.octets * 4 + -(-rows // 4) + rows
+    copies = decode.keys.vectors + decode.values.vectors
+    stored = lanes * (decode.keys.row_bytes + decode.values.row_bytes) / WAVEFRONT
+    workers = tile.tiles / (tile.splits * tile.turns)
+    return Part(
+        repeats=tile.turns,
+        fills=decode.read_bytes / (tile.splits * tile.turns),
+        operations=workers * (products + weighing),
+        moves=workers * (fragments + short + moved + copies),
+        wavefronts=workers * (4 * (fragments + short) + moved + stored),
+        flops=workers * 2 * products * FRAGMENT * FRAGMENT * OCTET,
+        loads=1,
+        # Two chains of each product's sums.
+        steps=-(-depth // 2) + tall,
+        exchanges=shuffles + 2,
+        ahead=tile.stages,
     )
