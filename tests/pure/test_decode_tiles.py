@@ -62,6 +62,33 @@ def test_one_group_is_shared_out_where_blocks_make_clusters() -> None:
     assert many.splits == 1
 
 
+@pytest.mark.parametrize("width", [16, 80, 128, 256])
+@pytest.mark.parametrize("rows", [1, 8, 9, MOST_ROWS])
+def test_tensor_cores_multiply_where_all_is_narrow(rows: int, width: int) -> None:
+    narrow = replace(decode(rows=rows, width=width), is_narrow=True)
+    found = construct_decode(narrow, H200, EVERY)
+    on_matrices = [tile for tile in found if tile.on_matrices]
+    # Nor has a thread registers for all of 16 maxima, scales and scores, and so many sums.
+    assert found[0].on_matrices if (rows, width) != (MOST_ROWS, 256) else not found
+    for tile in on_matrices:
+        walk, then = rooms_of(tile)
+        assert tile.shared_bytes == max(shared_bytes(walk), shared_bytes(then))
+        assert tile.sums == tile.workers * rows * width
+        step = next(part for part in tile.work.parts if part.flops)
+        padded = -(-rows // 8) * 8
+        tiles = tile.tiles / tile.splits
+        assert step.repeats * step.flops == pytest.approx(2 * tiles * 32 * padded * 2 * width)
+    plain = construct_decode(decode(rows=rows, width=width), H200, EVERY)
+    assert plain == tuple(
+        replace(tile, decode=replace(tile.decode, is_narrow=False))
+        for tile in found
+        if not tile.on_matrices
+    )
+    odd = construct_decode(replace(narrow, values=Cached(36, "bfloat16", 4)), H200, EVERY)
+    assert not any(tile.on_matrices for tile in odd)
+    assert not any(tile.on_matrices for tile in construct_decode(narrow, EMULATED, EVERY))
+
+
 def test_what_is_refused() -> None:
     assert construct_decode(decode(rows=MOST_ROWS + 1), H200, EVERY) == ()
     assert construct_decode(decode(), MI300X, EVERY) == ()

@@ -128,15 +128,17 @@ def _work(tile: DecodeTile, device: Device) -> Work:
     queries = decode.rows * decode.keys.columns / tile.lanes
     asked = workers * -(-tile.turns // tile.chunk) * tile.chunk
     # Of the blocks of a group one makes the rows that are appended, at places that it loads first.
+    # A worker makes one row after the other, each from what it has loaded at once.
+    each = -(-(decode.rows + 2 * decode.appended) // workers)
     made = queries + decode.appended * (decode.keys.columns + decode.values.columns) / tile.lanes
     begun = Part(
         fills=decode.rows * decode.keys.row_bytes,
         operations=made * (1 + 2 * decode.sums) + asked * _OF_A_FLAG,
         moves=made * (2 + decode.sums),
         wavefronts=made,
-        loads=1 + decode.sums + min(1, decode.appended),
+        loads=each + min(1, decode.appended),
         barriers=1,
-        exchanges=shuffles * decode.sums,
+        exchanges=each * shuffles * decode.sums,
     )
     own = workers * decode.rows * tile.runs * decode.values.vector  # of all threads' sums
     merged = Part(
