@@ -85,7 +85,7 @@ def normed(inner: Body, *, is_centered: bool) -> Body:
     return body
 
 
-def _case(
+def decode_case(
     name: str,
     body: Body,
     sizes: tuple[int, int, int, int, int],
@@ -104,7 +104,7 @@ def _case(
 def _sizes(dtype: str) -> list[Case]:
     plain = attention(0.3)
     return [
-        _case(f"{h}/{g}x{m}x{k}x{d} {dtype}", plain, (h, g, m, k, d), dtype=dtype)
+        decode_case(f"{h}/{g}x{m}x{k}x{d} {dtype}", plain, (h, g, m, k, d), dtype=dtype)
         for h, g, m, k, d in (
             (4, 2, 1, 64, 16),
             (8, 2, 1, 1000, 64),
@@ -123,14 +123,14 @@ def _others(dtype: str) -> list[Case]:
     sizes = (4, 2, 2, 150, 32)
     keep, bias = Input((2, 1, 2, 150), "bool"), Input((1, 4, 2, 150), dtype)
     return [
-        _case(f"masked {dtype}", attention(0.3, masked), sizes, keep, dtype=dtype),
-        _case(f"biased {dtype}", attention(0.3, biased), sizes, bias, dtype=dtype),
-        _case(f"capped {dtype}", attention(0.3, capped), sizes, keep, dtype=dtype),
-        _case(
+        decode_case(f"masked {dtype}", attention(0.3, masked), sizes, keep, dtype=dtype),
+        decode_case(f"biased {dtype}", attention(0.3, biased), sizes, bias, dtype=dtype),
+        decode_case(f"capped {dtype}", attention(0.3, capped), sizes, keep, dtype=dtype),
+        decode_case(
             f"by position {dtype}", attention(0.3, before), sizes, Input((2,), "int64"), dtype=dtype
         ),
         *(
-            _case(
+            decode_case(
                 f"normed {own} x {dtype}",
                 normed(attention(0.3), is_centered=own > 2),
                 (4, 2, own, 150, 36),
@@ -139,7 +139,7 @@ def _others(dtype: str) -> list[Case]:
             )
             for own in (1, 2, 3)
         ),
-        _case(f"wide values {dtype}", attention(0.3), sizes, dtype=dtype, width=72),
+        decode_case(f"wide values {dtype}", attention(0.3), sizes, dtype=dtype, width=72),
     ]
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decode_cases import DECODE_CASES
+from chain_bodies import attention, masked
+from decode_cases import DECODE_CASES, decode_case
 from emulated import Arguments, arguments, emulated_error, idle_barriers
 from joined import function_and_choices, tile_of
-from kernels import rules_of
+from kernels import Input, rules_of
 from warp_emulator import COMPILER
 
 from tvm_tile.build import Builder, Program
@@ -22,6 +23,7 @@ from tvm_tile.build.cubin import resources_of
 from tvm_tile.device import Device, find_device
 from tvm_tile.schedule import Choice
 from tvm_tile.schedule.decode import schedule_decode
+from tvm_tile.tile.attention.decode import MOST_ROWS
 from tvm_tile.tile.attention.decode_tile import DecodeTile
 
 pytestmark = pytest.mark.bank(6)
@@ -68,6 +70,29 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path) -> None:
     choice = found[0 if late else len(found) * 2 // 3]
     error = error_of(choice, of, H200, tmp_path / "own", late=late)
     assert error < LIMITS[CASES[name].inputs[0].dtype], choice.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("seed", range(12))
+def test_tensor_cores_multiply_what_is_drawn(seed: int, tmp_path: Path) -> None:
+    """Sizes, types, masks and a tile of any rank; the last weights of a tile are zeros."""
+    rng = np.random.default_rng(seed)
+    shared, times, rows = (int(rng.integers(1, most)) for most in (4, 5, 5))
+    keys, depth, width = int(rng.integers(8, 400)), *map(int, rng.integers(1, 10, 2) * 16)
+    dtype = str(rng.choice(["float16", "bfloat16"]))
+    is_masked = bool(rng.integers(2))
+    others = [Input((2, 1, rows, keys), "bool")] if is_masked else []
+    body = attention(0.3, masked) if is_masked else attention(0.3)
+    sizes = (shared * times, shared, rows, keys, depth)
+    case = decode_case(f"drawn {seed}", body, sizes, *others, dtype=dtype, width=width)
+    func, found = function_and_choices(case, H200, schedule_decode)
+    own = [choice for choice in found if decode_tile(choice).on_matrices]
+    assert bool(own) is (rows * times <= MOST_ROWS)
+    if not own:
+        return
+    choice = own[int(rng.integers(len(own)))]
+    error = error_of(choice, arguments(func), H200, tmp_path / "own", late=bool(seed % 2))
+    assert error < {"float16": 8e-3, "bfloat16": 6e-2}[dtype], choice.tile
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -118,14 +143,23 @@ def _in_use(caches: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("name", ["8/2x1x1000x64 float16", "3/3x1x77x64 float32"])
-def test_each_barrier_is_needed(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "on_matrices"),
+    [
+        ("8/2x1x1000x64 float16", True),
+        ("8/2x1x1000x64 float16", False),
+        ("3/3x1x77x64 float32", False),
+    ],
+)
+def test_each_barrier_is_needed(name: str, on_matrices: bool, tmp_path: Path) -> None:
     """Of blocks of several workers, with several tiles each, that share a group."""
     func, found = function_and_choices(CASES[name], H200, schedule_decode)
     choice = next(
         own
         for own in found
-        if (tile := decode_tile(own)).workers > 1 and (tile.splits > 1 or tile.stages > 1)
+        if (tile := decode_tile(own)).workers > 1
+        and (tile.splits > 1 or tile.stages > 1)
+        and tile.on_matrices is on_matrices
     )
     cluster, of = decode_tile(choice).splits, arguments(func)
     idle, count = idle_barriers(choice(), of, H200, tmp_path, BARRIER, cluster=cluster)
