@@ -31,6 +31,32 @@ def attention(scale: float, after: Body | None = None, *, rounded: bool = True) 
     return body
 
 
+def sunk(scale: float, after: Body | None = None, *, rounded: bool = True) -> Body:
+    """The same with a sink, a score without a value, for each head: the last argument.
+
+    As GPT-OSS has it, its maximum subtracted first; with as many dimensions as queries have.
+    """
+
+    def body(q: Any, k: Any, v: Any, *others: Any) -> Any:
+        known = relax.BlockBuilder.current().emit
+        *others, sinks = others
+        dtype = str(q.ty.dtype)
+        held = dtype if rounded else "float32"
+        axes = [*range(len(k.ty.shape) - 2), len(k.ty.shape) - 1, len(k.ty.shape) - 2]
+        wide = op.matmul(q, op.permute_dims(k, axes), out_dtype="float32")
+        scores = op.multiply(op.astype(wide, held), constant(scale, held))
+        scores = known(scores if after is None else after(scores, held, *others))
+        *heads, keys = map(int, scores.ty.shape)
+        spread = op.broadcast_to(op.reshape(sinks, (-1, 1, 1)), (*heads, 1))
+        both = known(op.concat((scores, known(op.astype(spread, held))), -1))
+        both = known(op.subtract(both, op.max(both, -1, keepdims=True)))
+        weights = known(op.astype(op.nn.softmax(op.astype(both, "float32"), -1), dtype))
+        weights = op.strided_slice(weights, [-1], [0], [keys])
+        return op.astype(op.matmul(weights, v, out_dtype="float32"), dtype)
+
+    return body
+
+
 def constant(value: float, dtype: str) -> Any:
     if dtype == "bfloat16":
         return op.astype(relax.const(np.float32(value)), dtype)

@@ -73,6 +73,12 @@ EMULATED: dict[str, int | str] = {
     "feed_forward_ragged": 1,
     "feed_forward_half_turned": 0,
     "feed_forward_image": -1,
+    "sunk": 0,
+    "sunk_masked": 1,
+    "sunk_no_key": -1,
+    "sunk_steep": 0,
+    "sunk_positions": 1,
+    "sunk_prompt": 0,
 }
 SIZE = (2, 3, 96, 64)
 HALVES = tuple(Input(SIZE, "float16") for _ in range(3))

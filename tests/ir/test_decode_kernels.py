@@ -41,6 +41,10 @@ EMULATED = (
     "wide values float32",
     "normed 1 x float16",
     "normed 3 x float32",
+    "sunk bare float16",
+    "sunk masked float32",
+    "sunk capped float16",
+    "sunk by position float32",
 )
 LIMITS = {"float32": 1e-5, "float16": 8e-3}
 BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|cluster)_sync|ptx_cp_async_wait_group)\w*\(\);")
@@ -154,7 +158,8 @@ def test_the_first_choice_becomes_machine_code_that_spills_nothing(
 
 
 @pytest.mark.parametrize(
-    "name", ["8/2x1x1000x64 bfloat16", "capped float32", "by position float16"]
+    "name",
+    ["8/2x1x1000x64 bfloat16", "capped float32", "by position float16", "sunk masked float16"],
 )
 def test_views_masks_and_products_become_one_kernel(name: str) -> None:
     """Where the model says that it pays, not only where it must; no cache is repeated."""

@@ -50,7 +50,7 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.schedule.decode.append import Appending
 from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
-from tvm_tile.schedule.decode.merge import Merging, power
+from tvm_tile.schedule.decode.merge import Merging, begin_row, power
 from tvm_tile.schedule.decode.places import GroupPlaces, held
 from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
@@ -59,7 +59,6 @@ from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import Numbers, steps, tell_cluster_of_begin
 from tvm_tile.tile.attention.decode import Cached, DecodeTile, rooms_of
 
-_LOG2_E = 1 / math.log(2)
 _OF_THE_WALK = 4  # parts of shared memory: queries, keys, values, weights
 _FOUR = 4  # float32 numbers that a thread loads at once
 
@@ -154,10 +153,12 @@ class _Worker:
         tile = self._tile
         if tile.splits > 1:
             tell_cluster_of_begin()
+        is_first = tirx.And(self._rank == 0, self._thread == 0)
         for row in range(self._rows):
-            lowest = tirx.const(self._found.weights.lowest, "float32")
-            ib.buffer_store(self._most, lowest, [row])
-            ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
+            place = self._places.at(row)
+            most, total = begin_row(self._found.weights, place, self._buffers, is_first)
+            ib.buffer_store(self._most, most, [row])
+            ib.buffer_store(self._total, total, [row])
         with ib.unroll(int(self._sums.ty.shape[0])) as i:
             ib.buffer_store(self._sums, tirx.const(0.0, "float32"), [i])
         chunks = -(-tile.turns // tile.chunk)

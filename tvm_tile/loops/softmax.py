@@ -1,0 +1,42 @@
+"""A softmax one of whose rows' elements has no value behind it: a sink.
+
+::
+
+    most[i] = max(most[i], x[i, k]);  top[i] = max(most[i], sink[i])
+    total[i] += exp(x[i, k] - top[i])
+    y[i, k] = exp(x[i, k] - top[i]) / (total[i] + exp(sink[i] - top[i]))
+
+Rows are as long as what is weighed, not one longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te
+
+
+def softmax_with_sink(x: te.Tensor, sink: te.Tensor) -> te.Tensor:
+    """The softmax along the last axis of ``x``, each of whose rows has one more element.
+
+    Args:
+        x: ``[..., keys]``, of a float type.
+        sink: that element, ``[..., 1]``, of the same type.
+
+    Returns:
+        The weights of ``x``, in its shape and type.
+    """
+    *rows, keys = x.shape
+
+    def along(reduce: Callable[..., Any], value: te.Tensor, name: str) -> te.Tensor:
+        k = te.reduce_axis((0, keys), "k")
+        return te.compute(rows, lambda *at: reduce(value(*at, k), axis=k), name=name)
+
+    most = along(te.max, x, "most")
+    top = te.compute(rows, lambda *at: te.max(most(*at), sink(*at, 0)), name="top")
+    power = te.compute(x.shape, lambda *at: te.exp(x(*at) - top(*at[:-1])), name="power")
+    total = along(te.sum, power, "total")
+    own = te.compute(rows, lambda *at: te.exp(sink(*at, 0) - top(*at)), name="own")
+    whole = te.compute(rows, lambda *at: total(*at) + own(*at), name="whole")
+    return te.compute(x.shape, lambda *at: power(*at) / whole(*at[:-1]), name="weight")
