@@ -230,6 +230,7 @@ def _sinks() -> list[Case]:
     """Each head with a sink: rows without a key among them, heads that share keys."""
     shorter, longer = (150, 90), (130, 330, 64, 64)
     heads, padding = Input((3,), "float16"), Input((2, 1, 1, 88), "bool")
+    band = sunk(0.125, kept(shorter, upper=-60, fill=-65504), is_constant=True)
     nowhere = sunk(0.125, kept(shorter, upper=-60))
     steep = sunk(4.0, kept((130, 210), upper=80), rounded=False)
     prompt = in_groups(sunk(1.0, up_to(100, 30, window=200)), (80**-0.5,))
@@ -242,6 +243,14 @@ def _sinks() -> list[Case]:
         _case(
             "sunk_positions", sunk(0.125, up_to(9)), (2, 3), longer, Input((130,), "int64"), heads
         ),
+        _case(
+            "sunk_number",
+            sunk(0.125, up_to(9, -80, window=70, is_added=True, fill=-65504), is_constant=True),
+            (2, 3),
+            longer,
+            Input((130,), "int64"),
+        ),
+        _case("sunk_band", band, (2, 3), (*shorter, 64, 64)),
         Case(
             "sunk_prompt",
             "chain",

@@ -145,6 +145,7 @@ def _others(dtype: str) -> list[Case]:
                 ("bare", sunk(0.3), (8, 2, 1, 1000), (Input((8,), dtype),)),
                 ("masked", sunk(0.3, masked), (4, 2, 2, 150), (keep, Input((4,), dtype))),
                 ("capped", sunk(0.3, capped), (4, 2, 2, 150), (keep, Input((4,), "float32"))),
+                ("constant", sunk(0.3, capped, is_constant=True), (4, 2, 2, 150), (keep,)),
                 ("by position", sunk(0.3, before), (6, 2, 2, 77), (positions, Input((6,), dtype))),
             )
         ),

@@ -62,6 +62,8 @@ EMULATED = (
     "sunk_steep",
     "sunk_positions",
     "sunk_prompt",
+    "sunk_number",
+    "sunk_band",
 )
 # Of each chip some.
 ON_WAVES = {

@@ -79,6 +79,8 @@ EMULATED: dict[str, int | str] = {
     "sunk_steep": 0,
     "sunk_positions": 1,
     "sunk_prompt": 0,
+    "sunk_number": -1,
+    "sunk_band": 0,
 }
 SIZE = (2, 3, 96, 64)
 HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
@@ -189,6 +191,7 @@ BANDS = {
     "anti_causal": Band(0, None),
     "window": Band(-20, 0),
     "window_around": Band(-40, 40),
+    "sunk_band": Band(None, -60),
     # All keys of a row that has none weigh the same.
     "causal_lowest_no_key": EVERYWHERE,
     "all_but_a_band": EVERYWHERE,

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
 from tvm_tile.frontend.evaluate import static_shape
-from tvm_tile.loops.softmax import softmax_with_sink
+from tvm_tile.graph.constant_tensors import elements_of
+from tvm_tile.loops.softmax import LEAST_SINK, softmax_with_sink
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
 
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -26,7 +27,8 @@ class SeparateSinks:
 
     So attention with sinks has scores, weights and values of the same keys: it becomes one kernel,
     as without. A maximum that is subtracted first, as GPT-OSS has it, changes no weight and goes.
-    What is of half precision is computed in float32.
+    What is of half precision is computed in float32. Of sinks that are constants the loops say that
+    they are not as low as scores that a number hides: beside them such scores weigh nothing.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -42,7 +44,8 @@ class _SinkSeparating(ModuleRewriter):
         if scores is None:
             return call
         x, sink = (self._cast(part, "float32") for part in scores)
-        weights = self.builder_.emit(self.builder_.call_te(softmax_with_sink, x, sink))
+        made = self.builder_.call_te(softmax_with_sink, x, sink, _least(self._uncast(sink)))
+        weights = self.builder_.emit(made)
         return self._cast(weights, str(call.ty.dtype))
 
     def _cast(self, value: relax.Expr, dtype: str) -> relax.Expr:
@@ -89,6 +92,12 @@ class _SinkSeparating(ModuleRewriter):
         """The expression that a variable is bound to."""
         made = self.lookup_binding(value) if isinstance(value, relax.Var) else value
         return value if made is None else made
+
+
+def _least(sink: relax.Expr) -> float | None:
+    """What no sink is below: the least of what hidden scores weigh nothing beside, if known."""
+    is_high = isinstance(sink, ir.Constant) and bool((elements_of(sink) >= LEAST_SINK).all())
+    return LEAST_SINK if is_high else None
 
 
 def _is_first_part(call: relax.Call, axis: int) -> bool:

@@ -22,10 +22,14 @@ from tvm_tile.graph.expression import (
     summand,
     variables_in,
 )
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.loops.softmax import LEAST_SINK
 
 HALVES = ("float16", "bfloat16")
+# Models that mask with a number take exp(number - a row's maximum) to be 0, which in float32 it is
+# from 104 below the maximum on. Float16's lowest number is the highest that is in use.
+HIGHEST_FILL = -(2.0**15)
 _HIGHEST = 3.4028234663852886e38  # of float32, finite
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
@@ -53,6 +57,22 @@ class Weights:
     def tensors(self) -> frozenset[str]:
         """Names of the parameters that weights are made of, beside scores."""
         return self.element.tensors | (self.sink.tensors if self.sink else frozenset())
+
+    @property
+    def highest_fill(self) -> float:
+        """A number in place of a score, or added to it, that hides it, as all lower ones do.
+
+        Minus infinity, unless the row has a sink that is known to be high enough, and nothing else
+        is added to scores that might bring them back.
+        """
+        sink = None if self.sink is None else self.sink.value
+        least = number_in(sink.b) if isinstance(sink, tirx.Max) else None
+        if least is None or least < LEAST_SINK:
+            return -math.inf
+        choices = nodes_in(self.element.value, tirx.Select)
+        asked = [load for choice in choices for load in loads_in(choice.condition)]
+        is_alone = all(any(map(load.same_as, asked)) for load in self.element.loads)
+        return HIGHEST_FILL if is_alone else -math.inf
 
     @property
     def slope(self) -> float | None:
