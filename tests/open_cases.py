@@ -121,6 +121,12 @@ def crossed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x @ y.transpose(1, 2), -1) @ y
 
 
+def sunk(x: torch.Tensor) -> torch.Tensor:
+    """Attention with a sink beside as many keys as there are."""
+    both = torch.cat([x @ x.transpose(1, 2), x[..., :1]], -1)
+    return torch.softmax(both, -1)[..., :-1] @ x
+
+
 def differences(x: torch.Tensor) -> torch.Tensor:
     return (x[:, :, None] - x[:, None, :]).abs().sum(-1)
 
@@ -204,6 +210,7 @@ PRODUCTS = (
     Case("scores", lambda x: torch.softmax(x @ x.transpose(1, 2), -1), TWO),
     Case("attention", lambda x: F.scaled_dot_product_attention(x, x, x), TWO),
     Case("attention to others", crossed, KEYS),
+    Case("attention with sinks", sunk, TWO),
     Case("convolution of channels", lambda x, w: F.conv1d(x, w, padding=1), CHANNELS),
     Case("causal attention", causal, TWO),
     Case("heads", heads, TWO),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chain_bodies import attention, band, constant, kept, masked, up_to
+from chain_bodies import attention, band, constant, kept, masked, sunk, up_to
 from chain_cases import CHAIN_CASES
 from emulated import arguments, built, guarded, is_intact
 from joined import joined_function, tile_of
@@ -271,6 +271,18 @@ def test_numbers_hide_only_what_nothing_else_may_hide(
     other = Input((2, 1, 96, 96), "float16" if is_bias else "bool")
     chain = found_in(Case("", "chain", body, (*HALVES, other))).chain
     assert chain.band == (Band(None, 0) if is_found else EVERYWHERE)
+
+
+@pytest.mark.parametrize("other", ["mask", "bias", "low sinks"])
+def test_beside_sinks_numbers_hide_what_nothing_brings_back(other: str) -> None:
+    """A bias might, and sinks that are not known may weigh as little."""
+    after = of_two_masks((96, 96), -65504, is_bias=other == "bias")
+    body = sunk(0.125, after, is_constant=other != "low sinks")
+    inputs = [*HALVES, Input((2, 1, 96, 96), "float16" if other == "bias" else "bool")]
+    inputs += [Input((3,), "float16")] if other == "low sinks" else []
+    found = found_in(Case("", "chain", body, tuple(inputs)))
+    assert found.weights.sink is not None
+    assert found.chain.band == (Band(None, 0) if other == "mask" else EVERYWHERE)
 
 
 def test_a_number_that_other_scores_may_have_is_no_mask() -> None:
