@@ -57,7 +57,7 @@ def _case(name: str, body: Body, *shapes: tuple[int, ...]) -> Case:
 
 
 # Two kernels: queries of float32 are scaled by one of their own.
-APART = ("feed_forward", "groups_one_head", "groups_both_scaled", "groups_prompt")
+APART = ("feed_forward", "groups_one_head", "groups_both_scaled", "groups_prompt", "sunk_prompt")
 FLOATS = (
     *(in_float32(case) for case in CHAIN_CASES if not case.name.startswith(APART)),
     _case("by_heads", by_heads(3), (2, 70, 144), (2, 45, 144), (2, 45, 144)),

@@ -9,6 +9,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
+from tvm_tile.runtime.arrays import numpy_dtype
+
 Body = Callable[..., Any]
 
 
@@ -26,6 +28,38 @@ def attention(scale: float, after: Body | None = None, *, rounded: bool = True) 
         scores = op.multiply(op.astype(wide, held), constant(scale, held))
         scores = scores if after is None else after(scores, held, *others)
         weights = op.astype(op.nn.softmax(op.astype(scores, "float32"), -1), dtype)
+        return op.astype(op.matmul(weights, v, out_dtype="float32"), dtype)
+
+    return body
+
+
+def sunk(
+    scale: float, after: Body | None = None, *, rounded: bool = True, is_constant: bool = False
+) -> Body:
+    """The same with a sink, a score without a value, for each head: the last argument.
+
+    As GPT-OSS has it, its maximum subtracted first. Or sinks are constants.
+    """
+
+    def body(q: Any, k: Any, v: Any, *others: Any) -> Any:
+        known = relax.BlockBuilder.current().emit
+        *others, sinks = (*others, None) if is_constant else others
+        dtype = str(q.ty.dtype)
+        held = dtype if rounded else "float32"
+        axes = [*range(len(k.ty.shape) - 2), len(k.ty.shape) - 1, len(k.ty.shape) - 2]
+        wide = op.matmul(q, op.permute_dims(k, axes), out_dtype="float32")
+        scores = op.multiply(op.astype(wide, held), constant(scale, held))
+        scores = known(scores if after is None else after(scores, held, *others))
+        *rows, keys = map(int, scores.ty.shape)
+        if is_constant:
+            lines = np.linspace(-3, 4, rows[1]).reshape(-1, 1, 1)
+            sinks = relax.const(np.broadcast_to(lines, (*rows, 1)).astype(numpy_dtype(held)))
+        else:
+            sinks = op.broadcast_to(op.reshape(sinks, (-1, 1, 1)), (*rows, 1))
+        both = known(op.concat((scores, known(op.astype(sinks, held))), -1))
+        both = known(op.subtract(both, op.max(both, -1, keepdims=True)))
+        weights = known(op.astype(op.nn.softmax(op.astype(both, "float32"), -1), dtype))
+        weights = op.strided_slice(weights, [-1], [0], [keys])
         return op.astype(op.matmul(weights, v, out_dtype="float32"), dtype)
 
     return body
@@ -88,14 +122,22 @@ def added(sizes: tuple[int, int]) -> Body:
     return lambda scores, dtype: op.add(scores, relax.const(mask.astype(dtype)))
 
 
-def up_to(step: int, start: int = 0, *, window: int | None = None, is_added: bool = False) -> Body:
+def up_to(
+    step: int,
+    start: int = 0,
+    *,
+    window: int | None = None,
+    is_added: bool = False,
+    fill: float = -np.inf,
+) -> Body:
     """Keys up to each row's position, drawn for each, and perhaps a window's before it.
 
     Args:
         step: positions are so many times integers that are drawn.
         start: position of what is drawn as zero.
         window: keys that a row sees; ``None``: all up to its own.
-        is_added: whether minus infinity is added to what is hidden.
+        is_added: whether ``fill`` is added to what is hidden.
+        fill: what hides: minus infinity, or a number.
     """
 
     def after(scores: Any, dtype: str, drawn: Any, *kept_keys: Any) -> Any:
@@ -111,7 +153,7 @@ def up_to(step: int, start: int = 0, *, window: int | None = None, is_added: boo
         for keep in kept_keys:
             seen = op.logical_and(keep, seen)
         if is_added:
-            nothing, lowest = (constant(value, dtype) for value in (0.0, -np.inf))
+            nothing, lowest = (constant(value, dtype) for value in (0.0, fill))
             return op.add(scores, op.where(seen, nothing, lowest))
         return masked(scores, dtype, seen)
 

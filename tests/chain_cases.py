@@ -17,6 +17,7 @@ from chain_bodies import (
     masked,
     padded,
     sliced,
+    sunk,
     turned_keys,
     up_to,
     wide_gelu,
@@ -225,6 +226,44 @@ def _slices() -> list[Case]:
     ]
 
 
+def _sinks() -> list[Case]:
+    """Each head with a sink: rows without a key among them, heads that share keys."""
+    shorter, longer = (150, 90), (130, 330, 64, 64)
+    heads, padding = Input((3,), "float16"), Input((2, 1, 1, 88), "bool")
+    band = sunk(0.125, kept(shorter, upper=-60, fill=-65504), is_constant=True)
+    nowhere = sunk(0.125, kept(shorter, upper=-60))
+    steep = sunk(4.0, kept((130, 210), upper=80), rounded=False)
+    prompt = in_groups(sunk(1.0, up_to(100, 30, window=200)), (80**-0.5,))
+    of_heads = ((8, 130, 80), (2, 330, 80), (2, 330, 80))
+    return [
+        _case("sunk", sunk(0.125), (2, 3), (72, 88, 64, 64), heads),
+        _case("sunk_masked", sunk(0.125, masked), (2, 3), (72, 88, 64, 40), padding, heads),
+        _case("sunk_no_key", nowhere, (2, 3), (*shorter, 64, 64), heads),
+        _case("sunk_steep", steep, (2, 3), (130, 210, 64, 64), heads),
+        _case(
+            "sunk_positions", sunk(0.125, up_to(9)), (2, 3), longer, Input((130,), "int64"), heads
+        ),
+        _case(
+            "sunk_number",
+            sunk(0.125, up_to(9, -80, window=70, is_added=True, fill=-65504), is_constant=True),
+            (2, 3),
+            longer,
+            Input((130,), "int64"),
+        ),
+        _case("sunk_band", band, (2, 3), (*shorter, 64, 64)),
+        Case(
+            "sunk_prompt",
+            "chain",
+            prompt,
+            (
+                *(Input((2, *shape), "bfloat16") for shape in of_heads),
+                Input((130,), "int64"),
+                Input((8,), "bfloat16"),
+            ),
+        ),
+    ]
+
+
 def _feed_forwards() -> list[Case]:
     def case(
         name: str,
@@ -257,5 +296,5 @@ def _feed_forwards() -> list[Case]:
 
 CHAIN_CASES = (
     *(*_slices(), *_sizes(), *_others(), *_causal(), *_positions(), *_groups()),
-    *_feed_forwards(),
+    *(*_sinks(), *_feed_forwards()),
 )

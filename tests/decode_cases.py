@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from chain_bodies import attention, biased, constant, masked
+from chain_bodies import attention, biased, constant, masked, sunk
 from kernels import Case, Input
 from tvm import relax
 from tvm.relax import op
@@ -122,13 +122,12 @@ def _sizes(dtype: str) -> list[Case]:
 def _others(dtype: str) -> list[Case]:
     sizes = (4, 2, 2, 150, 32)
     keep, bias = Input((2, 1, 2, 150), "bool"), Input((1, 4, 2, 150), dtype)
+    positions = Input((2,), "int64")
     return [
         decode_case(f"masked {dtype}", attention(0.3, masked), sizes, keep, dtype=dtype),
         decode_case(f"biased {dtype}", attention(0.3, biased), sizes, bias, dtype=dtype),
         decode_case(f"capped {dtype}", attention(0.3, capped), sizes, keep, dtype=dtype),
-        decode_case(
-            f"by position {dtype}", attention(0.3, before), sizes, Input((2,), "int64"), dtype=dtype
-        ),
+        decode_case(f"by position {dtype}", attention(0.3, before), sizes, positions, dtype=dtype),
         *(
             decode_case(
                 f"normed {own} x {dtype}",
@@ -140,6 +139,16 @@ def _others(dtype: str) -> list[Case]:
             for own in (1, 2, 3)
         ),
         decode_case(f"wide values {dtype}", attention(0.3), sizes, dtype=dtype, width=72),
+        *(
+            decode_case(f"sunk {name} {dtype}", body, (*own, 32), *others, dtype=dtype)
+            for name, body, own, others in (
+                ("bare", sunk(0.3), (8, 2, 1, 1000), (Input((8,), dtype),)),
+                ("masked", sunk(0.3, masked), (4, 2, 2, 150), (keep, Input((4,), dtype))),
+                ("capped", sunk(0.3, capped), (4, 2, 2, 150), (keep, Input((4,), "float32"))),
+                ("constant", sunk(0.3, capped, is_constant=True), (4, 2, 2, 150), (keep,)),
+                ("by position", sunk(0.3, before), (6, 2, 2, 77), (positions, Input((6,), dtype))),
+            )
+        ),
     ]
 
 

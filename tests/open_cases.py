@@ -77,7 +77,7 @@ def weight(*shape: int) -> torch.Tensor:
 
 
 W8, W5, W3 = weight(8, 8), weight(5, 3, 3, 3), weight(4, 6, 3)
-C3, TABLE = weight(3), weight(20, 8)
+C3, TABLE, SINKS = weight(3), weight(20, 8), weight(1)
 ROWS: Shapes = {"x": (3, N)}
 COLUMNS: Shapes = {"x": (3, N, 8)}
 TWO: Shapes = {"x": (B, N, 8)}
@@ -119,6 +119,12 @@ KEYS: Shapes = {"x": (2, N, 8), "y": (2, Open(1, 9, name="m"), 8)}
 def crossed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Attention of as many keys as the caller likes."""
     return torch.softmax(x @ y.transpose(1, 2), -1) @ y
+
+
+def sunk(x: torch.Tensor) -> torch.Tensor:
+    """Attention with a sink beside as many keys as there are."""
+    both = torch.cat([x @ x.transpose(1, 2), SINKS.expand(*x.shape[:2], 1)], -1)
+    return torch.softmax(both, -1)[..., :-1] @ x
 
 
 def differences(x: torch.Tensor) -> torch.Tensor:
@@ -204,6 +210,7 @@ PRODUCTS = (
     Case("scores", lambda x: torch.softmax(x @ x.transpose(1, 2), -1), TWO),
     Case("attention", lambda x: F.scaled_dot_product_attention(x, x, x), TWO),
     Case("attention to others", crossed, KEYS),
+    Case("attention with sinks", sunk, TWO),
     Case("convolution of channels", lambda x, w: F.conv1d(x, w, padding=1), CHANNELS),
     Case("causal attention", causal, TWO),
     Case("heads", heads, TWO),

@@ -56,6 +56,14 @@ EMULATED = (
     "feed_forward_ragged",
     "feed_forward_half_turned",
     "feed_forward_image",
+    "sunk",
+    "sunk_masked",
+    "sunk_no_key",
+    "sunk_steep",
+    "sunk_positions",
+    "sunk_prompt",
+    "sunk_number",
+    "sunk_band",
 )
 # Of each chip some.
 ON_WAVES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chain_bodies import attention, band, constant, kept, masked, up_to
+from chain_bodies import attention, band, constant, kept, masked, sunk, up_to
 from chain_cases import CHAIN_CASES
 from emulated import arguments, built, guarded, is_intact
 from joined import joined_function, tile_of
@@ -73,6 +73,14 @@ EMULATED: dict[str, int | str] = {
     "feed_forward_ragged": 1,
     "feed_forward_half_turned": 0,
     "feed_forward_image": -1,
+    "sunk": 0,
+    "sunk_masked": 1,
+    "sunk_no_key": -1,
+    "sunk_steep": 0,
+    "sunk_positions": 1,
+    "sunk_prompt": 0,
+    "sunk_number": -1,
+    "sunk_band": 0,
 }
 SIZE = (2, 3, 96, 64)
 HALVES = tuple(Input(SIZE, "float16") for _ in range(3))
@@ -183,6 +191,7 @@ BANDS = {
     "anti_causal": Band(0, None),
     "window": Band(-20, 0),
     "window_around": Band(-40, 40),
+    "sunk_band": Band(None, -60),
     # All keys of a row that has none weigh the same.
     "causal_lowest_no_key": EVERYWHERE,
     "all_but_a_band": EVERYWHERE,
@@ -262,6 +271,18 @@ def test_numbers_hide_only_what_nothing_else_may_hide(
     other = Input((2, 1, 96, 96), "float16" if is_bias else "bool")
     chain = found_in(Case("", "chain", body, (*HALVES, other))).chain
     assert chain.band == (Band(None, 0) if is_found else EVERYWHERE)
+
+
+@pytest.mark.parametrize("other", ["mask", "bias", "low sinks"])
+def test_beside_sinks_numbers_hide_what_nothing_brings_back(other: str) -> None:
+    """A bias might, and sinks that are not known may weigh as little."""
+    after = of_two_masks((96, 96), -65504, is_bias=other == "bias")
+    body = sunk(0.125, after, is_constant=other != "low sinks")
+    inputs = [*HALVES, Input((2, 1, 96, 96), "float16" if other == "bias" else "bool")]
+    inputs += [Input((3,), "float16")] if other == "low sinks" else []
+    found = found_in(Case("", "chain", body, tuple(inputs)))
+    assert found.weights.sink is not None
+    assert found.chain.band == (Band(None, 0) if other == "mask" else EVERYWHERE)
 
 
 def test_a_number_that_other_scores_may_have_is_no_mask() -> None:

@@ -43,6 +43,11 @@ EMULATED = (
     "wide values float32",
     "normed 1 x float16",
     "normed 3 x float32",
+    "sunk bare float16",
+    "sunk masked float32",
+    "sunk capped float16",
+    "sunk by position float32",
+    "sunk constant float32",
 )
 LIMITS = {"float32": 1e-5, "float16": 8e-3}
 BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|cluster)_sync|ptx_cp_async_wait_group)\w*\(\);")
@@ -105,12 +110,17 @@ def test_the_text_for_devices_without_clusters(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
-def test_what_no_row_sees_is_not_read(tmp_path: Path) -> None:
-    """Of a cache that is filled to a prefix only tiles with rows in use: others are no numbers."""
-    func, found = function_and_choices(CASES["masked float32"], H200, schedule_decode)
+@pytest.mark.parametrize("name", ["masked float32", "sunk constant float32"])
+def test_what_no_row_sees_is_not_read(name: str, tmp_path: Path) -> None:
+    """Of a cache that is filled to a prefix only tiles with rows in use: others are no numbers.
+
+    What a number hides is not read, either, where each row has a sink that outweighs it.
+    """
+    func, found = function_and_choices(CASES[name], H200, schedule_decode)
     of = arguments(func)
     (keep,) = (name for name, array in of.given.items() if array.shape == (2, 1, 2, 150))
     caches = [n for n in of.given if of.given[n].shape == (2, 2, 150, 32)]
+    sinks = [n for n in of.given if of.given[n].shape == (2, 4, 2, 1)]
     of.given[keep][:] = np.arange(150) < 40
     for name in caches:
         of.given[name][:, :, 64:] = np.nan
@@ -118,22 +128,26 @@ def test_what_no_row_sees_is_not_read(tmp_path: Path) -> None:
         cluster, folder = decode_tile(choice).splits, tmp_path / str(number)
         folder.mkdir()
         item = choice()
-        wanted = _attention(of, caches, keep)
+        wanted = _attention(of, caches, keep, *sinks)
         same = replace(of, wanted={**of.wanted, **wanted})
         error = emulated_error(item, same, H200, folder, late=True, cluster=cluster)
         assert error < 1e-5, choice.tile
 
 
-def _attention(of: Arguments, caches: Sequence[str], keep: str) -> dict[str, np.ndarray]:
-    """The case's result in float64, of the keys that are kept."""
+def _attention(
+    of: Arguments, caches: Sequence[str], keep: str, sinks: str = ""
+) -> dict[str, np.ndarray]:
+    """The case's result in float64, of the keys that are kept; with sinks scores are capped."""
     (output,) = of.outputs
-    (query,) = set(of.given) - {*caches, keep, output}
+    (query,) = set(of.given) - {*caches, keep, sinks, output}
     kept = of.given[keep][0, 0, 0].astype(bool)
     # In the order of the function's parameters, which is that of their use.
     k, v = (of.given[name][:, :, kept].astype("float64").repeat(2, 1) for name in _in_use(caches))
     scores = np.einsum("bhid,bhkd->bhik", of.given[query].astype("float64"), k) * 0.3
+    if sinks:
+        scores = np.append(5 * np.tanh(0.2 * scores), of.given[sinks], -1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
+    weights = (weights / weights.sum(-1, keepdims=True))[..., : k.shape[2]]
     out = np.einsum("bhik,bhkd->bihd", weights, v)
     return {output: out.reshape(of.wanted[output].shape).astype("float32")}
 
@@ -188,7 +202,8 @@ def test_the_first_choice_becomes_machine_code_that_spills_nothing(
 
 
 @pytest.mark.parametrize(
-    "name", ["8/2x1x1000x64 bfloat16", "capped float32", "by position float16"]
+    "name",
+    ["8/2x1x1000x64 bfloat16", "capped float32", "by position float16", "sunk masked float16"],
 )
 def test_views_masks_and_products_become_one_kernel(name: str) -> None:
     """Where the model says that it pays, not only where it must; no cache is repeated."""

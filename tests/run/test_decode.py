@@ -4,6 +4,7 @@ in float64, with caches that are written in place."""
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -91,6 +92,71 @@ def test_rows_without_a_key_are_as_in_pytorch(is_safe: bool) -> None:
     got = compiled(*(x.numpy() for x in (q, k, v, keep)))
     wanted = model(q.double(), k.double(), v.double(), keep)
     np.testing.assert_allclose(got, wanted.numpy(), rtol=2e-5, atol=2e-6)
+
+
+class _Sunk(torch.nn.Module):
+    """Attention with sinks as GPT-OSS has it; its reference has them as they are defined."""
+
+    def forward(self, q: Any, k: Any, v: Any, mask: Any, sinks: Any) -> Any:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scores = q @ k.transpose(2, 3) * 0.3 + mask
+        spread = sinks.reshape(1, -1, 1, 1).expand(len(q), -1, q.shape[2], -1)
+        both = torch.cat([scores, spread], -1)
+        both = both - both.max(-1, keepdim=True).values
+        return torch.softmax(both, -1)[..., :-1] @ v
+
+    @staticmethod
+    def wanted(q: Any, k: Any, v: Any, mask: Any, sinks: Any) -> Any:
+        q, k, v, mask, sinks = (np.asarray(x, "float64") for x in (q, k, v, mask, sinks))
+        k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scores = np.einsum("bhid,bhkd->bhik", q, k) * 0.3 + mask
+        sinks = sinks.reshape(1, -1, 1, 1)
+        most = np.maximum(scores.max(-1, keepdims=True), sinks)
+        weights = np.exp(scores - most)
+        total = weights.sum(-1, keepdims=True) + np.exp(sinks - most)
+        return np.einsum("bhik,bhkn->bhin", weights / total, v)
+
+
+@emulated
+@pytest.mark.parametrize("seed", range(12))
+def test_sinks_of_all_kinds(seed: int) -> None:
+    """High ones, low ones and none; rows without a key, hidden by minus infinity or a number."""
+    rng = random.Random(seed)
+    rows, keys = (rng.randint(1, 5), rng.randint(2, 200)) if seed % 2 else (rng.randint(30, 70), 90)
+    groups, each, size = rng.randint(1, 3), rng.randint(1, 4), 4 * rng.randint(2, 9)
+    draw = torch.Generator().manual_seed(seed)
+    shapes = ((2, groups * each, rows, size), *[(2, groups, keys, size)] * 2)
+    q, k, v = (torch.randn(shape, generator=draw) for shape in shapes)
+    seen = torch.rand((2, 1, rows, keys), generator=draw) > 0.5
+    seen[0, :, rows // 2] = False
+    lowest = rng.choice([-math.inf, torch.finfo(torch.float32).min])
+    mask = torch.where(seen, 0.0, lowest)
+    kinds = torch.tensor([-math.inf, -90.0, -3.0, 0.0, 2.0, 40.0, 300.0])
+    sinks = kinds[torch.randint(0 if math.isfinite(lowest) else 1, 7, (groups * each,))]
+    given = q, k, v, mask, sinks
+    compiled = tvm_tile.compile(torch.export.export(_Sunk(), given), device=FEW_LAUNCHES)
+    (kernel,) = compiled.report.kernels
+    assert kernel.rule in ("decode", "attention")
+    got = compiled(*(x.numpy() for x in given))
+    np.testing.assert_allclose(got, _Sunk.wanted(*given), rtol=2e-5, atol=2e-6)
+
+
+@emulated
+@pytest.mark.parametrize("rows", [2, 40])
+def test_sinks_that_are_no_numbers_are_as_in_pytorch(rows: int) -> None:
+    """Nor is a row without a key whose sink is none; without one it is as ever."""
+    draw = torch.Generator().manual_seed(rows)
+    shapes = ((1, 4, rows, 16), (1, 2, 90, 16), (1, 2, 90, 16))
+    q, k, v = (torch.randn(shape, generator=draw) for shape in shapes)
+    mask = torch.zeros(1, 1, rows, 90)
+    mask[:, :, 1] = -math.inf
+    sinks = torch.tensor([math.nan, math.inf, -math.inf, 1.0])
+    given = q, k, v, mask, sinks
+    compiled = tvm_tile.compile(torch.export.export(_Sunk(), given), device=FEW_LAUNCHES)
+    got = compiled(*(x.numpy() for x in given))
+    wanted = _Sunk()(*(x.double() for x in given)).numpy()
+    assert np.isnan(wanted).any(axis=(0, 2, 3)).tolist() == [True, True, True, False]
+    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 
 class _Step(torch.nn.Module):

@@ -35,6 +35,7 @@ from tvm_tile.passes import (
     NarrowProducts,
     ReadTransposed,
     RepeatMasks,
+    SeparateSinks,
     SimplifyPlaces,
     WidenLate,
     fused_cost,
@@ -53,6 +54,7 @@ OPERATORS = (
     lambda: JoinProducts(fused_cost(H200)),
     NarrowProducts,
     lambda: ReadTransposed(frozenset({"float32"})),
+    SeparateSinks,
     WidenLate,
 )
 LOOPS = (
@@ -81,11 +83,12 @@ class Cells(nn.Module):
 
 
 class Masked(nn.Module):
-    """A triangle, a power, channels that are scaled, narrow numbers that are made wide."""
+    """A triangle, a sink, a power, channels that are scaled, narrow numbers that are made wide."""
 
     def forward(self, x: Tensor, image: Tensor) -> Tensor:
         low = torch.full((8, 8), float("-inf")).triu(1)
-        scores = torch.softmax(x**2 + low, -1) @ x.half().float()[:, :8]
+        sunk = torch.cat([x**2 + low, x[:, :1]], -1)
+        scores = torch.softmax(sunk, -1)[:, :-1] @ x.half().float()[:, :8]
         gate = torch.sigmoid(image.mean((2, 3), keepdim=True))
         return scores + (image * gate).sum()
 

@@ -19,6 +19,7 @@ from tvm_tile.passes.operators.inline_constants import InlineConstants
 from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
 from tvm_tile.passes.operators.narrow_products import NarrowProducts
 from tvm_tile.passes.operators.read_transposed import ReadTransposed
+from tvm_tile.passes.operators.separate_sinks import SeparateSinks
 from tvm_tile.passes.operators.simplify_places import SimplifyPlaces
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
@@ -79,6 +80,7 @@ __all__ = [
     "Remembered",
     "RepeatMasks",
     "ScheduleTiles",
+    "SeparateSinks",
     "SimplifyPlaces",
     "StoredPlans",
     "WidenLate",

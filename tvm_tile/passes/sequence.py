@@ -28,6 +28,7 @@ from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
 from tvm_tile.passes.operators.name_buffers import NameBuffers
 from tvm_tile.passes.operators.narrow_products import NarrowProducts
 from tvm_tile.passes.operators.read_transposed import ReadTransposed
+from tvm_tile.passes.operators.separate_sinks import SeparateSinks
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.operators.simplify_places import SimplifyPlaces
 from tvm_tile.passes.operators.slice_splits import SliceSplits
@@ -76,6 +77,7 @@ def fusion_passes(
         DropNeutral(),
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
+        SeparateSinks(),
         SeparateInPlace(),
         NarrowProducts(multiplied),
         *grouping,

@@ -310,7 +310,7 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
         mask = find_mask(chain, weights)
         chain = dataclasses.replace(chain, band=mask.band, expected=mask.expected)
         weights, reach = mask.weights, mask.reach
-    beside = _bytes(weights.element.tensors, form.params)
+    beside = _bytes(weights.tensors, form.params)
     work = made_operations(weights.element) if weights.lowest is None else None
     return dataclasses.replace(chain, beside=beside, operations=work), weights, reach
 

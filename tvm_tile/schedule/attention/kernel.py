@@ -160,5 +160,5 @@ def _walk(
         unit.wait(VALUES, here)
         unit.ask(KEYS, keys(tile_number + 1), [step + 1 < count])
         unit.add()
-    rows.finish()
+    rows.finish(origin)
     unit.store()

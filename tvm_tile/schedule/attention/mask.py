@@ -14,7 +14,7 @@ from tvm import ir, sym, tirx
 from tvm_tile.graph.expression import Expression, is_load_of, number_in, substituted, uses
 from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.attention.weights import Weights, without_casts
+from tvm_tile.schedule.attention.weights import HIGHEST_FILL, Weights, without_casts
 from tvm_tile.tile.attention.band import Band
 from tvm_tile.tile.attention.chain import Chain
 
@@ -32,9 +32,6 @@ _MIRRORED = {tirx.LT: tirx.GT, tirx.LE: tirx.GE, tirx.GT: tirx.LT, tirx.GE: tirx
 _FIRST: dict[type, int] = {tirx.GT: 1, tirx.GE: 0, tirx.EQ: 0}
 _LAST: dict[type, int] = {tirx.LT: -1, tirx.LE: 0, tirx.EQ: 0}
 _INTEGERS = ("int32", "int64")
-# Models that mask with a number take exp(number - a row's maximum) to be 0, which in float32 it is
-# from 104 below the maximum on. Float16's lowest number is the highest that is in use.
-_HIGHEST_FILL = -(2.0**15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +78,14 @@ def find_mask(chain: Chain, weights: Weights) -> Mask:
 
     A finite number in place of minus infinity is as good where every row keeps a key, which then
     weighs so much more, and where nothing else can hide that one. (If a whole row is at that
-    number, its weights are all the same.)
+    number, its weights are all the same.) Or where the row has a sink, which weighs so much more.
     """
-    found = _find(chain, weights, _HIGHEST_FILL)
+    found = _find(chain, weights, HIGHEST_FILL)
     (rows,), (scores,) = chain.first.left.free, weights.element.given
     is_alone = all(is_load_of(load, scores) for load in loads_in(found.weights.element.value))
     keeps_all = found.band.reaches_all_rows(rows.extent, chain.keys.extent)
     is_sure = found.reach is None and is_alone and keeps_all
+    is_sure |= weights.highest_fill == HIGHEST_FILL
     return found if is_sure else _find(chain, weights, -math.inf)
 
 
@@ -217,7 +215,7 @@ def _fill(value: Any) -> float | None:
     value = without_casts(value)
     number = number_in(value)
     if number is not None:
-        return number if number <= _HIGHEST_FILL else None
+        return number if number <= HIGHEST_FILL else None
     if isinstance(value, tirx.Add):
         return next((f for f in map(_fill, (value.a, value.b)) if f is not None), None)
     return None

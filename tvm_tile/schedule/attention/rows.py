@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from tvm import tirx
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import Expression
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.tensor_cores.place import Place
 
@@ -131,8 +132,12 @@ class Weighing:
     def scale(self) -> None:
         """Scale what was added up so far to what the last tile's weights are relative to."""
 
-    def finish(self) -> None:
-        """Scale what was added up of all keys."""
+    def finish(self, origin: Place) -> None:
+        """Scale what was added up of all keys.
+
+        Args:
+            origin: values of the axes that the block has.
+        """
 
     def _evaluate(self, origin: Place, first: Any) -> None:
         """Put elements in place of scores."""
@@ -262,15 +267,36 @@ class RunningSoftmax(Weighing):
         for i, row in self._held.totals():
             ib.buffer_store(sums, sums[i] * self._scale[row], [i])
 
-    def finish(self) -> None:
-        """Divide by each row's sum of weights."""
+    def finish(self, origin: Place) -> None:
+        """Divide by each row's sum of weights, that of its sink included."""
         for row in self._held.exchange(self._total, "sum"):
+            own = tirx.const(1.0, "float32")
+            if self._weights.sink is not None:
+                own = self._with_sink(self._weights.sink, origin, row)
             total = self._total[row]
-            scale = tirx.const(1.0, "float32") / total
+            scale = own / total
             if self._weights.is_safe:
                 scale = tirx.Select(total > 0, scale, tirx.const(0.0, "float32"))
             ib.buffer_store(self._scale, scale, [row])
         self.scale()
+
+    def _with_sink(self, sink: Expression, origin: Place, row: int) -> Any:
+        """What scales the row's sums as if its sink had been the last of its elements.
+
+        The sum of weights is that of all of them behind it. A sink is an element, not a score.
+        """
+        held, slope = self._held, tirx.const(_LOG2_E, "float32")
+        most = self._most[row]
+        if self._slope is not None:
+            most = most * tirx.const(self._slope, "float32")
+        most = ib.Bind(most)
+        own = ib.Bind(sink.at(self._place(origin, row, tirx.const(0)), [], self._buffers))
+        top = ib.Bind(ib.max(most, own))
+        held.exponential(self._scale, row, (most - top) * slope)
+        held.exponential(self._next, row, (own - top) * slope)
+        total = self._total[row] * self._scale[row] + self._next[row]
+        ib.buffer_store(self._total, total, [row])
+        return self._scale[row]
 
 
 def _within(value: Any, extent: int, size: int) -> Any:

@@ -22,10 +22,14 @@ from tvm_tile.graph.expression import (
     summand,
     variables_in,
 )
-from tvm_tile.graph.extract import loads_in
+from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
+from tvm_tile.loops.softmax import LEAST_SINK
 
 HALVES = ("float16", "bfloat16")
+# Models that mask with a number take exp(number - a row's maximum) to be 0, which in float32 it is
+# from 104 below the maximum on. Float16's lowest number is the highest that is in use.
+HIGHEST_FILL = -(2.0**15)
 _HIGHEST = 3.4028234663852886e38  # of float32, finite
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
@@ -40,11 +44,35 @@ class Weights:
         lowest: number that the maximum of a row starts at; ``None`` where there is no softmax, and
             a score's element is its weight.
         is_safe: whether a row all of whose elements are minus infinity has weights of zero.
+        sink: one more element of the row, in float32, whose weight nothing is multiplied by;
+            ``None`` where there is none.
     """
 
     element: Expression
     lowest: float | None
     is_safe: bool = False
+    sink: Expression | None = None
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the parameters that weights are made of, beside scores."""
+        return self.element.tensors | (self.sink.tensors if self.sink else frozenset())
+
+    @property
+    def highest_fill(self) -> float:
+        """A number in place of a score, or added to it, that hides it, as all lower ones do.
+
+        Minus infinity, unless the row has a sink that is known to be high enough, and nothing else
+        is added to scores that might bring them back.
+        """
+        sink = None if self.sink is None else self.sink.value
+        least = number_in(sink.b) if isinstance(sink, tirx.Max) else None
+        if least is None or least < LEAST_SINK:
+            return -math.inf
+        choices = nodes_in(self.element.value, tirx.Select)
+        asked = [load for choice in choices for load in loads_in(choice.condition)]
+        is_alone = all(any(map(load.same_as, asked)) for load in self.element.loads)
+        return HIGHEST_FILL if is_alone else -math.inf
 
     @property
     def slope(self) -> float | None:
@@ -82,17 +110,20 @@ def read_weights(
     loads = loads_of(weight, scores)
     if any(not are_same(loads[0].indices, load.indices) for load in loads):
         return None
-    softmax = _softmax(between, weight, scores) if between else (weight, None, False)
+    softmax = _softmax(between, weight, scores) if between else (weight, None, False, None)
     if softmax is None:
         return None
-    value, lowest, is_safe = softmax
+    value, lowest, is_safe, own = softmax
     given = tirx.decl_buffer(scores.ty.shape, "float32", str(scores.name))
     element = Expression(_in_float32(value, scores, given), axes, (given,))
-    return Weights(element, lowest, is_safe)
+    sink = None if own is None else Expression(_in_float32(own, scores, given), axes)
+    return Weights(element, lowest, is_safe, sink)
 
 
-def _softmax(between: Sequence[SBlock], weight: Any, scores: Any) -> tuple[Any, float, bool] | None:
-    """Parts of a softmax: argument, start of the maxima, whether empty rows weigh nothing."""
+def _softmax(
+    between: Sequence[SBlock], weight: Any, scores: Any
+) -> tuple[Any, float, bool, Any | None] | None:
+    """Parts of a softmax: argument, start of the maxima, whether empty rows weigh nothing, sink."""
     flags = [block for block in between if "int" in str(block.body.buffer.ty.dtype)]
     sums = [block for block in between if block not in flags]
     if len(sums) != 2 or len(flags) > 1:
@@ -103,16 +134,20 @@ def _softmax(between: Sequence[SBlock], weight: Any, scores: Any) -> tuple[Any, 
         given = _unless_empty(weight, flags[0].body.buffer)
     is_safe = given is not None
     weight = given if is_safe else weight
-    value = _exponent(_numerator(weight, total.body.buffer), most.body.buffer)
+    own = _weight(weight, total.body.buffer, most.body.buffer)
+    summed = _exponent(summand(total), most.body.buffer)
     lowest = number_in(most.init.value)
-    if value is None or lowest is None:
+    if own is None or summed is None or lowest is None:
         return None
-    others = [combined(most, tirx.Max), _exponent(summand(total), most.body.buffer)]
-    others += [_flagged(flag) for flag in flags]
-    if any(other is None or not _is_same_score(value, other, scores) for other in others):
+    value, sink = own
+    pairs = [(_less_sink(*own), _less_sink(*summed)), (value, combined(most, tirx.Max))]
+    pairs += [(value, _flagged(flag)) for flag in flags]
+    if any(other is None or not _is_same_score(one, other, scores) for one, other in pairs):
+        return None
+    if sink is not None and (is_safe or not _is_of_row(summed[1], total, (scores, most, total))):
         return None
     # From minus infinity, which is where maxima start, the difference to itself is no number.
-    return value, max(lowest, -_HIGHEST), is_safe
+    return value, max(lowest, -_HIGHEST), is_safe, sink
 
 
 def _unless_lowest(weight: Any, most: Any) -> Any | None:
@@ -158,20 +193,46 @@ def without_casts(expr: Any) -> Any:
     return expr
 
 
-def _numerator(weight: Any, total: Any) -> Any | None:
-    """``x`` of ``x / total``."""
+def _weight(weight: Any, total: Any, most: Any) -> tuple[Any, Any | None] | None:
+    """``x`` of ``exp(x - most) / total``; or, with a sink, it and ``y`` of ``exp(x - max(most, y))
+    / (total + exp(y - max(most, y)))``."""
     quotient = without_casts(weight)
-    return quotient.a if isinstance(quotient, tirx.Div) and is_load_of(quotient.b, total) else None
+    if not isinstance(quotient, tirx.Div):
+        return None
+    whole, found = quotient.b, _exponent(quotient.a, most)
+    if found is None or found[1] is None:
+        return found if is_load_of(whole, total) else None
+    if not isinstance(whole, tirx.Add) or not is_load_of(whole.a, total):
+        return None
+    own, sink = _exponent(whole.b, most), found[1]
+    is_sink = own is not None and all(tvm_ffi.structural_equal(part, sink) for part in own)
+    return found if is_sink else None
 
 
-def _exponent(value: Any, most: Any) -> Any | None:
-    """``x`` of ``exp(x - most)``."""
+def _exponent(value: Any, most: Any) -> tuple[Any, Any | None] | None:
+    """``x`` of ``exp(x - most)``; or it and ``y`` of ``exp(x - max(most, y))``."""
     if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "tirx.exp":
         return None
     (difference,) = value.args
-    if not isinstance(difference, tirx.Sub) or not is_load_of(difference.b, most):
+    if not isinstance(difference, tirx.Sub):
         return None
-    return difference.a
+    top, sink = difference.b, None
+    if isinstance(top, tirx.Max):
+        top, sink = top.a, top.b
+    return (difference.a, sink) if is_load_of(top, most) else None
+
+
+def _less_sink(value: Any, sink: Any | None) -> Any:
+    """One expression of an element and its row's sink, to be compared."""
+    return value if sink is None else tirx.Sub(value, sink)
+
+
+def _is_of_row(sink: Any, total: SBlock, made: Sequence[Any]) -> bool:
+    """Whether a sink is the same for all of a row that ``total`` sums up, and made by no block."""
+    keys = [v.var for v in total.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    buffers = [own.body.buffer if isinstance(own, SBlock) else own for own in made]
+    is_made = any(loads_of(sink, buffer) for buffer in buffers)
+    return not is_made and not any(var.same_as(key) for var in variables_in(sink) for key in keys)
 
 
 def _is_same_score(value: Any, other: Any, scores: Any) -> bool:

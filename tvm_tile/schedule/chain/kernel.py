@@ -284,7 +284,7 @@ def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) 
         own.add(tirx.const(1) == count)
         wait(0, own.held.sums)
         own.release(_VALUES)
-        rows.finish()
+        rows.finish(origin)
         first = ib.Bind(own.thread // 32 * CORNER_ROWS)
         store.write(own.held.sums, 0, first, (0, tile.columns), own.thread, origin)
 

@@ -173,7 +173,7 @@ def _appending(match: DecodeMatch, appended: Mapping[str, Appended]) -> DecodeMa
         replace(cache, appended=appended.get(cache.name)) for cache in (match.keys, match.values)
     ]
     known = [cache.appended for cache in caches if cache.appended]
-    tensors = [own.tensors for own in (match.query, match.weights.element, match.epilogue)]
+    tensors = [own.tensors for own in (match.query, match.weights, match.epilogue)]
     tensors += [own.tensors for own in known]
     if (
         appended.keys() != {cache.name for cache in caches}

@@ -19,7 +19,9 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
 
 A tile that no row may see anything of is not read, whatever the mask is, so of a cache that is
 filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
-weights, zero, makes of it: zeros of a softmax that says so, else no number.
+weights, zero, makes of it: zeros of a softmax that says so, else no number. A row with a sink
+begins with that as its maximum, and one thread of all that share the row with its weight as the
+sum.
 
 Why this is free of races. Queries and new rows are written before all threads of the block meet,
 and read behind that. Of a row that is appended to a cache global memory is read by the one worker
@@ -52,7 +54,7 @@ from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.core_products import CoreProducts
 from tvm_tile.schedule.decode.find import Cache, DecodeMatch
 from tvm_tile.schedule.decode.matrix_products import MatrixProducts
-from tvm_tile.schedule.decode.merge import Merging, power
+from tvm_tile.schedule.decode.merge import Merging, begin_row, power
 from tvm_tile.schedule.decode.places import GroupPlaces, held
 from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
@@ -60,8 +62,6 @@ from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import Numbers, tell_cluster_of_begin
 from tvm_tile.tile.attention.decode_tile import Cached, DecodeTile, rooms_of
-
-_LOG2_E = 1 / math.log(2)
 
 
 class Products(Protocol):
@@ -171,10 +171,12 @@ class _Worker:
         tile = self._tile
         if tile.splits > 1:
             tell_cluster_of_begin()
+        is_first = tirx.And(self._rank == 0, self._thread == 0)
         for row in range(self._rows):
-            lowest = tirx.const(self._found.weights.lowest, "float32")
-            ib.buffer_store(self._most, lowest, [row])
-            ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
+            place = self._places.at(row)
+            most, total = begin_row(self._found.weights, place, self._buffers, is_first)
+            ib.buffer_store(self._most, most, [row])
+            ib.buffer_store(self._total, total, [row])
         self._products.begin()
         chunks = -(-tile.turns // tile.chunk)
         if chunks == 1:

@@ -10,6 +10,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.graph.expression import Place
+from tvm_tile.schedule.attention.weights import Weights
 from tvm_tile.schedule.decode.find import DecodeMatch
 from tvm_tile.schedule.decode.places import GroupPlaces
 from tvm_tile.schedule.decode.worker import Buffers, registers
@@ -132,6 +134,21 @@ class Merging:
         value, indices = found.epilogue.at(place, result, self._buffers)
         output = self._buffers[str(found.epilogue.buffer.name)]
         ib.buffer_store(output, value, indices)
+
+
+def begin_row(
+    weights: Weights, place: Place, buffers: Mapping[str, Any], is_first: Any
+) -> tuple[Any, Any]:
+    """The maximum and the sum of weights that a thread begins a row with, which sees no key yet.
+
+    A sink is below all threads' maxima; its weight is in the sum of the one that ``is_first``.
+    """
+    lowest, nothing = (tirx.const(number, "float32") for number in (weights.lowest, 0.0))
+    if weights.sink is None:
+        return lowest, nothing
+    sink = ib.Bind(weights.sink.at(place, (), buffers))
+    most = ib.Bind(ib.max(lowest, sink))
+    return most, tirx.Select(is_first, power(sink - most), nothing)
 
 
 def power(exponent: Any) -> Any:

@@ -21,27 +21,27 @@ def visible_keys(weights: Weights) -> Expression | None:
 
     ``Select(mask[k], score * 0.125, -inf)`` can be seen where ``mask[k]`` holds, and ``score +
     bias[k]`` where the bias is not minus infinity. Finite numbers that hide keys hide none of a row
-    that has nothing else: those keys are seen.
+    that has nothing else: those keys are seen, unless a sink always weighs so much more.
 
     Returns:
         ``None`` where every key is seen.
     """
     element = weights.element
-    condition = _visible(element.value, element.given[0])
+    condition = _visible(element.value, element.given[0], weights.highest_fill)
     return None if isinstance(condition, bool) else replace(element, value=condition)
 
 
-def _visible(value: Any, scores: Any) -> Condition:
-    """Condition under which a value is more than minus infinity, whatever the scores are."""
+def _visible(value: Any, scores: Any, hidden: float) -> Condition:
+    """Condition under which a value is more than what is hidden, whatever the scores are."""
     value = without_casts(value)
-    if number_in(value) is not None:
-        return number_in(value) != -math.inf
+    number = number_in(value)
+    if number is not None:
+        return not number <= hidden  # as is no number
     if isinstance(value, tirx.Select):
-        return _either(
-            value.condition, _visible(value.true_value, scores), _visible(value.false_value, scores)
-        )
+        sides = (_visible(own, scores, hidden) for own in (value.true_value, value.false_value))
+        return _either(value.condition, *sides)
     if isinstance(value, tirx.Add):
-        return _both(_visible(value.a, scores), _visible(value.b, scores))
+        return _both(*(_visible(own, scores, hidden) for own in (value.a, value.b)))
     if isinstance(value, ir.TensorLoad) and not value.source.same_as(scores):
         return value != tirx.const(-math.inf, str(value.ty.dtype))
     return True
