@@ -24,7 +24,7 @@ from tvm_tile.graph.tile_graph import element_size
 
 _SMALL = 1 << 18  # bytes: what is larger streams, and is asked for step by step
 _MOST = 8  # calls of a kernel
-_ASK_FOR = Path(__file__).with_suffix(".h").read_text()
+_ASK_FOR = Path(__file__).with_name("ask_for.h").read_text()
 
 
 def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
@@ -47,12 +47,13 @@ def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
             found.append((param, size, index))
         if len(found) == _MOST:
             break
-    asks = []
-    for param, size, index in found:
-        byte = tirx.Cast("int64", index) * size
-        call = T.cuda.func_call("tile_ask_for_constant", param, byte, source_code=_ASK_FOR)
-        asks.append(tirx.Evaluate(call))
-    return asks
+    starts = [T.handle_add_byte_offset(p, tirx.Cast("int64", i) * size) for p, size, i in found]
+    return [tirx.Evaluate(ask_for(start, 0, 1, 1)) for start in starts]
+
+
+def ask_for(constant: Any, line: Any, lines: Any, by: int) -> Any:
+    """A call that brings lines of a constant into the cache: each ``by``-th from one on."""
+    return T.cuda.func_call("tile_ask_for", constant, line, lines, by, source_code=_ASK_FOR)
 
 
 def _loads(body: Any, constants: Collection[Any]) -> Iterator[tuple[Any, int, Any]]:
