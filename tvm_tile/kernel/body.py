@@ -24,8 +24,6 @@ from tvm_tile.plan.execution_plan import aligned
 RESIDENT = "resident"
 """Name of the shared memory that a rTask finds as an earlier one on its vEU left it."""
 
-_AXES = ("x", "y", "z")
-
 
 @dataclass(frozen=True, slots=True)
 class Body:
