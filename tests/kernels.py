@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from tvm_tile.build import Builder, Program, build_program
+from tvm_tile.build import Builder, Program
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes import schedule_module
@@ -112,7 +112,7 @@ def largest_errors(case: Case, device: Device) -> list[tuple[str, float]]:
     """Rule and tile of each function, and its largest error: NaN where outputs stay unwritten."""
     functions = prim_functions(case, device)
     scheduled, reports = schedule_module(tvm.IRModule(functions), device)
-    program = build_program(_with_main(scheduled), device)
+    program = Builder(device).build(_with_main(scheduled))
     loaded = load_program(program, device.name)
     host = loaded.machine.module.imports[0]
     gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
@@ -158,7 +158,7 @@ def written_errors(func: tirx.PrimFunc, written: list[Any], device: Device) -> l
         f"kernel_{rank}": item.func.with_attr("tirx.is_scheduled", True)
         for rank, item in enumerate(written)
     }
-    loaded = load_program(build_program(_with_main(tvm.IRModule(scheduled)), device), device.name)
+    loaded = load_program(Builder(device).build(_with_main(tvm.IRModule(scheduled))), device.name)
     host = loaded.machine.module.imports[0]
     gpu = tvm.cpu() if device.kernel_language == "opencl" else tvm.cuda(0)
     reference = Reference.of(func)

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax.backend import gpu_generic
 
 from tvm_tile import compat
-from tvm_tile.build import Program, build_program, rename_by_content
+from tvm_tile.build import Builder, Program, rename_by_content
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.signature import Signature
 from tvm_tile.report.shown import Report
@@ -34,14 +34,14 @@ def relax_module(body: Body, shapes: tuple[Shape, ...], dtype: str = "float32") 
 
 
 def schedule(mod: Any, device_name: str = "emulated") -> Any:
-    """A module after TVM's default GPU pipeline, ready for ``build_program``."""
+    """A module after TVM's default GPU pipeline, ready for a ``Builder``."""
     target = compat.make_target(resolve_device(device_name))
     with target:
         return rename_by_content(gpu_generic.get_default_pipeline(target)(mod))
 
 
 def build(mod: Any, device_name: str = "emulated") -> Program:
-    return build_program(schedule(mod, device_name), resolve_device(device_name))
+    return Builder(resolve_device(device_name)).build(schedule(mod, device_name))
 
 
 def compile_model(

@@ -12,7 +12,7 @@ from tvm_tile.build.dependent_launches import LetsGo, mark
 from tvm_tile.device import find_device
 
 H200 = find_device("nvidia/h200")
-ASK = re.compile(r"tile_ask_for_constant\((\w+)_ptr, (.*)\);\n")
+ASK = re.compile(r"tile_ask_for\(\(\(void\*\)\(\(char\*\)(\w+)_ptr \+ (.*)\)\), 0, 1, 1\);\n")
 
 
 @T.prim_func(private=True)
@@ -46,7 +46,7 @@ def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
     names = [found[1] for found in ASK.finditer(body)]
     # Of the weight it is a stream, and where a place is read at comes from memory.
     assert sorted(set(names)) == ["bias", "places"]
-    assert body.rindex("tile_ask_for_constant") < body.index("griddepcontrol_wait")
+    assert body.rindex("tile_ask_for(") < body.index("griddepcontrol_wait")
     assert body.index("griddepcontrol_wait") < body.index("x_ptr[")
 
 
@@ -54,7 +54,7 @@ def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
 def test_the_order_of_letting_go_and_waiting_stays(lets_go: LetsGo) -> None:
     body, calls = asked(("bias",), lets_go)
     assert calls
-    wait, ask = body.index("griddepcontrol_wait"), body.index("tile_ask_for_constant")
+    wait, ask = body.index("griddepcontrol_wait"), body.index("tile_ask_for(")
     assert ask < wait
     going = body.find("launch_dependents")
     expected = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from tvm_tile import compat
 from tvm_tile.build import (
     Builder,
     Program,
-    build_program,
-    check_kernel,
     machine_code,
     rename_by_content,
 )
@@ -61,9 +60,8 @@ class TestProgram:
     def test_every_cuda_kernel_becomes_a_cubin(self) -> None:
         seen: list[tuple[int, int]] = []
         mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))), H200.name)
-        program = build_program(
-            mod, H200, workers=2, on_kernel=lambda _name, *progress: seen.append(progress)
-        )
+        builder = Builder(H200, workers=2, on_kernel=lambda _name, *progress: seen.append(progress))
+        program = builder.build(mod)
         assert len(program.kernels) == 3
         for kernel in program.kernels:
             assert kernel.binary.startswith(b"\x7fELF")
@@ -114,12 +112,12 @@ class TestProgram:
         assert compiled == ["sm_90a"] * 3
 
     def test_a_model_without_kernels_builds(self) -> None:
-        program = build_program(schedule(relax_module(lambda x: x, ((2, 2),))), EMULATED)
+        program = Builder(EMULATED).build(schedule(relax_module(lambda x: x, ((2, 2),))))
         assert (program.language, program.host, program.kernels) == ("opencl", b"", ())
 
     def test_every_amd_kernel_becomes_a_code_object(self) -> None:
         mod = schedule(relax_module(two_layers, ((4, 16), (16, 32))), "amd/mi300x")
-        program = build_program(mod, find_device("amd/mi300x"))
+        program = Builder(find_device("amd/mi300x")).build(mod)
         assert (program.language, program.arch, len(program.kernels)) == ("rocm", "gfx942", 3)
         for kernel in program.kernels:
             assert kernel.binary.startswith(b"\x7fELF")
@@ -133,18 +131,13 @@ class TestFailures:
         assert "float16 kernels cannot be emulated" in str(failures["half"])
 
     def test_an_unscheduled_function_is_named(self) -> None:
-        with pytest.raises(BuildError, match=r"checked[\s\S]*schedule every loop"):
-            check_kernel(add_one(threads=None), H200)
-
-    def test_a_sound_kernel_passes(self) -> None:
-        check_kernel(add_one(), H200)
-        check_kernel(add_one("float16"), H200)
-        check_kernel(add_one(), EMULATED)
+        failures = Builder(H200).find_failures(tvm.IRModule({"loose": add_one(threads=None)}))
+        assert re.search(r"loose[\s\S]*schedule every loop", str(failures["loose"]))
 
     def test_build_raises_what_find_failures_lists(self) -> None:
         mod = schedule(relax_module(op.nn.relu, ((8, 8),), "float16"))
         with pytest.raises(BuildError, match="float16"):
-            build_program(mod, EMULATED)
+            Builder(EMULATED).build(mod)
 
 
 class TestFunctions:

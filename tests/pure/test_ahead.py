@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from roperators import random_graph
+from simulated_plan import simulate
 
 import tvm_tile
 from tvm_tile.device import Device
@@ -31,7 +32,6 @@ from tvm_tile.plan.records import (
     TaskKind,
     make_table,
 )
-from tvm_tile.plan.simulate import simulate
 from tvm_tile.plan.stream import stream_seconds
 from tvm_tile.plan.waits import Wait, waits
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from roperators import lstm
+from simulated_plan import simulate
 
 import tvm_tile
 from tvm_tile.errors import PlanError
@@ -21,7 +22,6 @@ from tvm_tile.plan.execution_plan import (
     RTasks,
     dependences,
 )
-from tvm_tile.plan.simulate import simulate
 from tvm_tile.plan.waits import Wait, latest, waits
 from tvm_tile.plan.workspace import Extent, allocate, lifetimes
 

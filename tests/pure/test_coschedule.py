@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from roperators import lstm, nasnet, plain, random_graph
+from simulated_plan import simulate
 
 import tvm_tile
 from tvm_tile.plan.check_plan import check
 from tvm_tile.plan.coschedule import MOST_BODIES, coschedule, kernel_seconds
 from tvm_tile.plan.execution_plan import ExecutionPlan, RKernel, ROperator
-from tvm_tile.plan.simulate import simulate
 from tvm_tile.plan.timeline import timeline
 from tvm_tile.plan.workspace import Extent, allocate, lifetimes
 

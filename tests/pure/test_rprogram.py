@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rprograms import RandomProgram, placed, random_program
+from simulated_program import simulate_program
 
 from tvm_tile.errors import PlanError
 from tvm_tile.plan.ahead_of_loops import divided_waits
@@ -24,7 +25,6 @@ from tvm_tile.plan.rprogram import (
     While,
     program_waits,
 )
-from tvm_tile.plan.simulate_program import simulate_program
 
 
 def _access(reads: Sequence[int], writes: Sequence[int]) -> Footprint:

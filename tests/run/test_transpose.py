@@ -20,7 +20,7 @@ from tvm_tile.device import find_device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule.rule import Scheduled, Task
-from tvm_tile.schedule.s_tir.transpose import read_outputs, schedule_transpose, write_transpose
+from tvm_tile.schedule.s_tir.transpose import _read, schedule_transpose, write_transpose
 from tvm_tile.tile.moves.transpose import construct_transpose
 
 pytestmark = pytest.mark.bank(6)
@@ -133,7 +133,7 @@ def tasks(entry: Case, device: Any) -> list[Task]:
 
 def all_tiles(task: Task) -> list[Scheduled]:
     """Every distinct way of moving a function's outputs."""
-    outputs = read_outputs(task)
+    outputs = [output for _, output in _read(task) or ()]
     choices = [construct_transpose(output.copy, task.device) for output in outputs]
     assert choices, "the rule reads it"
     return [write_transpose(task.func, outputs, tiles) for tiles in zip(*choices, strict=False)]

@@ -10,8 +10,7 @@ host code of ``dispatch.py`` takes one.
 
 from __future__ import annotations
 
-from tvm_tile.build.checking import check_kernel
-from tvm_tile.build.lower import Builder, build_program
+from tvm_tile.build.lower import Builder
 from tvm_tile.build.machine_code import compiler_of
 from tvm_tile.build.naming import rename_by_content
 from tvm_tile.build.program import Kernel, Program
@@ -20,8 +19,6 @@ __all__ = [
     "Builder",
     "Kernel",
     "Program",
-    "build_program",
-    "check_kernel",
     "compiler_of",
     "rename_by_content",
 ]

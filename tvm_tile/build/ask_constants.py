@@ -14,33 +14,32 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import sym, tirx
 from tvm.script import tirx as T
 
+from tvm_tile.build.launched import launches
 from tvm_tile.graph.expression import are_same, substituted, variables_in
 from tvm_tile.graph.extract import loads_in, nodes_in
 from tvm_tile.graph.tile_graph import element_size
 
 _SMALL = 1 << 18  # bytes: what is larger streams, and is asked for step by step
 _MOST = 8  # calls of a kernel
-_LAUNCH = "thread_extent"
-_ASK_FOR = Path(__file__).with_suffix(".h").read_text()
+_ASK_FOR = Path(__file__).with_name("ask_for.h").read_text()
 
 
 def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
     """Statements that bring into the cache what a lowered kernel loads of small constants.
 
-    Of a loop they ask for what its first step loads. They stand where all threads are known
-    (:func:`at_begin`); there are none where the kernel does anything outside of there.
+    Of a loop they ask for what its first step loads. They stand within all axes that the
+    kernel is launched with; there are none where the kernel does anything outside of there.
 
     Args:
         body: the kernel's body, its buffers flat.
         constants: parameters whose memory nobody writes, and that are not asked for already.
     """
-    launch = _innermost(body)
+    axes = launches(body)
     kinds = tirx.Evaluate, tirx.BufferStore
-    if launch is None or len(nodes_in(body, *kinds)) != len(nodes_in(launch.body, *kinds)):
+    if not axes or len(nodes_in(body, *kinds)) != len(nodes_in(axes[-1].body, *kinds)):
         return []
     found: list[tuple[Any, int, Any]] = []
     for param, size, index in _loads(body, constants):
@@ -48,42 +47,19 @@ def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
             found.append((param, size, index))
         if len(found) == _MOST:
             break
-    asks = []
-    for param, size, index in found:
-        byte = tirx.Cast("int64", index) * size
-        call = T.cuda.func_call("tile_ask_for_constant", param, byte, source_code=_ASK_FOR)
-        asks.append(tirx.Evaluate(call))
-    return asks
+    starts = [T.handle_add_byte_offset(p, tirx.Cast("int64", i) * size) for p, size, i in found]
+    return [tirx.Evaluate(ask_for(start, 0, 1, 1)) for start in starts]
 
 
-def at_begin(body: Any, statements: list[Any]) -> Any:
-    """A kernel's body with statements ahead of all else that its threads do."""
-    innermost = _innermost(body)
-
-    def visit(launch: Any) -> Any:
-        if launch.attr_key != _LAUNCH or not launch.node.same_as(innermost.node):
-            return launch
-        inner = tirx.SeqStmt([*statements, launch.body])
-        return tirx.AttrStmt(launch.node, launch.attr_key, launch.value, inner)
-
-    return tvm_ffi.structural_map(body, [(tirx.AttrStmt, visit)], order="post")
-
-
-def _innermost(body: Any) -> Any:
-    """The statement that launches the last axis of a kernel's threads."""
-    own = _launches(body)
-    return own[-1] if own else None
-
-
-def _launches(body: Any) -> list[Any]:
-    """The statements that launch the axes of a kernel's blocks and threads, outermost first."""
-    return [s for s in nodes_in(body, tirx.AttrStmt) if s.attr_key == _LAUNCH]
+def ask_for(constant: Any, line: Any, lines: Any, by: int) -> Any:
+    """A call that brings lines of a constant into the cache: each ``by``-th from one on."""
+    return T.cuda.func_call("tile_ask_for", constant, line, lines, by, source_code=_ASK_FOR)
 
 
 def _loads(body: Any, constants: Collection[Any]) -> Iterator[tuple[Any, int, Any]]:
     """Loads of small constants: the parameter, bytes of an element, and which element a thread's
     first one is."""
-    threads = {s.node.var for s in _launches(body)}
+    threads = {s.node.var for s in launches(body)}
     known = {s.var: s.value for s in nodes_in(body, tirx.Bind)}
     known |= {s.loop_var: s.min for s in nodes_in(body, tirx.For)}
     params, extents = {}, {}

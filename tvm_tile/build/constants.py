@@ -6,10 +6,11 @@ import zlib
 from typing import Any
 
 import tvm
-from tvm import ir, relax
+from tvm import ir
 
 from tvm_tile.build.program import Constant
 from tvm_tile.graph.constant_tensors import bytes_of
+from tvm_tile.graph.functions import expressions_in
 
 _Key = tuple[Any, ...]
 
@@ -74,13 +75,6 @@ class TakenConstants:
 def inline_bytes(mod: tvm.IRModule) -> int:
     """Bytes of the tensors that a lowered model has in its functions, such as those of loops, and
     does not take as constants; equal memory once. TVM keeps them in the device's memory, too."""
-    found: dict[int, int] = {}
-
-    def visit(value: Any) -> None:
-        if isinstance(value, ir.GenericConst) and hasattr(value.value, "data_ptr"):
-            found[value.value.data_ptr()] = bytes_of(value.value).nbytes
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
-    return sum(found.values())
+    values = [constant.value for constant in expressions_in(mod, ir.GenericConst)]
+    tensors = {value.data_ptr(): value for value in values if hasattr(value, "data_ptr")}
+    return sum(bytes_of(tensor).nbytes for tensor in tensors.values())

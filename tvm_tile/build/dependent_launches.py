@@ -222,7 +222,8 @@ def _waiting(
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 
-    from tvm_tile.build.ask_constants import asks_for, at_begin
+    from tvm_tile.build.ask_constants import asks_for
+    from tvm_tile.build.launched import in_threads
 
     constants, settled = known
     maps = [
@@ -245,7 +246,7 @@ def _waiting(
     elif lets_go is LetsGo.WAITED:
         body = _behind_wait(body, going)
     if asks:
-        body = at_begin(body, opening)
+        body = in_threads(body, lambda own: SeqStmt([*opening, own]))
     elif opening:
         body = SeqStmt([*opening, body])
     return kernel.with_body(body).without_attr("tirx.noalias")

@@ -54,13 +54,6 @@ _STACK = 64 << 20  # bytes; what is not used takes no memory
 OnKernel = Callable[[str, int, int], None]
 
 
-def build_program(
-    mod: Any, device: Device, *, workers: int | None = None, on_kernel: OnKernel | None = None
-) -> Program:
-    """Build a scheduled Relax module; see :meth:`Builder.build`."""
-    return Builder(device, workers=workers, on_kernel=on_kernel).build(mod)
-
-
 class Builder:
     """Builds modules for one device and keeps what it has made.
 

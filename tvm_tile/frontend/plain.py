@@ -18,7 +18,7 @@ from tvm_tile.build.exact.integers import wrap_integers
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.imported import with_parameters
 from tvm_tile.frontend.keep_codes import fold_codes
-from tvm_tile.graph.functions import mutated, with_prim_funcs
+from tvm_tile.graph.functions import expressions_in, mutated, with_prim_funcs
 from tvm_tile.loops import LEGALIZATIONS
 from tvm_tile.loops.arithmetic import ARITHMETIC, is_right_in_tvm, may_trap
 from tvm_tile.registered import in_plain_tir
@@ -129,15 +129,9 @@ def written_out(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _require_no_8_bit_floats(mod: tvm.IRModule) -> None:
-    found: set[str] = set()
-
-    def visit(value: Any) -> None:
-        if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.astype":
-            found.add(str(value.args[0].ty.dtype))
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
+    calls = expressions_in(mod, relax.Call)
+    casts = [call for call in calls if getattr(call.op, "name", "") == "relax.astype"]
+    found = {str(call.args[0].ty.dtype) for call in casts}
     floats = sorted(dtype for dtype in found if dtype.startswith("float8"))
     if floats:
         raise UnsupportedOperatorError(

@@ -8,6 +8,8 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
+from tvm_tile.graph.functions import relax_functions
+
 Place = tuple[Any, int]
 """A function's variable in the module, and the position of one of its parameters."""
 
@@ -31,7 +33,7 @@ def sink_constants(mod: tvm.IRModule) -> tvm.IRModule:
     known = _known(mod)
     if not known:
         return mod
-    functions = {v: f for v, f in mod.functions_items() if isinstance(f, relax.Function)}
+    functions = relax_functions(mod)
     renewed: dict[Any, Any] = {}
     for var in {var for var, _ in known}:
         func = functions[var]
@@ -52,9 +54,8 @@ def sink_constants(mod: tvm.IRModule) -> tvm.IRModule:
 def _known(mod: tvm.IRModule) -> dict[Place, Any]:
     """The parameters of private functions that are one constant whoever calls."""
     sites = _Sites({}, set())
-    for var, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            sites.add(var, func)
+    for var, func in relax_functions(mod).items():
+        sites.add(var, func)
     # A parameter that is handed on is what its own function is given: first believed, then checked.
     known: dict[Place, Any] = {}
     for (var, number), values in sites.given.items():

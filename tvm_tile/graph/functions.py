@@ -14,6 +14,25 @@ def is_tensor(param: Any) -> bool:
     return hasattr(param.ty, "shape")
 
 
+def relax_functions(mod: tvm.IRModule) -> dict[Any, relax.Function]:
+    """The Relax functions of a module, by their variables."""
+    return {var: func for var, func in mod.functions_items() if isinstance(func, relax.Function)}
+
+
+def expressions_in(tree: Any, *kinds: Any) -> list[Any]:
+    """The expressions of some kinds in one, or in all Relax functions of a module; what an
+    expression is made of is ahead of it."""
+    found: list[Any] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, kinds):
+            found.append(expr)
+
+    for own in relax_functions(tree).values() if isinstance(tree, tvm.IRModule) else (tree,):
+        relax.analysis.post_order_visit(own, visit)
+    return found
+
+
 def with_prim_funcs(
     mod: tvm.IRModule, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]
 ) -> tvm.IRModule:
@@ -33,9 +52,8 @@ def mutated(mod: tvm.IRModule, mutator: Any) -> tvm.IRModule:
 
     TVM's mutators rewrite one expression.
     """
-    for var, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            mutator.builder_.update_func(var, mutator.visit_expr(func))
+    for var, func in relax_functions(mod).items():
+        mutator.builder_.update_func(var, mutator.visit_expr(func))
     return mutator.builder_.get()
 
 
@@ -46,11 +64,7 @@ def global_vars(expr: relax.Expr) -> list[Any]:
 
 def calls_of(mod: tvm.IRModule) -> dict[Any, set[Any]]:
     """Functions that each Relax function of a module names."""
-    return {
-        var: set(global_vars(func))
-        for var, func in mod.functions_items()
-        if isinstance(func, relax.Function)
-    }
+    return {var: set(global_vars(func)) for var, func in relax_functions(mod).items()}
 
 
 def reached(var: Any, calls: Mapping[Any, Set[Any]], without: Set[Any] = frozenset()) -> set[Any]:
@@ -86,8 +100,7 @@ def entries(mod: tvm.IRModule) -> list[tuple[Any, relax.Function]]:
 
 def is_called(mod: tvm.IRModule, name: str) -> bool:
     """Whether a Relax function of a module names the one of this name."""
-    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
-    return any(str(var.name_hint) == name for func in functions for var in global_vars(func))
+    return any(str(var.name_hint) == name for own in calls_of(mod).values() for var in own)
 
 
 def _changed(mod: tvm.IRModule, kind: type, change: Callable[[Any], Any]) -> tvm.IRModule:

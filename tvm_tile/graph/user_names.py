@@ -26,6 +26,8 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
+from tvm_tile.graph.functions import relax_functions
+
 _BETWEEN = "\n"  # names in the text of a span
 
 Names = tuple[str, ...]
@@ -63,7 +65,7 @@ def named(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
 
 def names_of_variables(mod: tvm.IRModule) -> dict[Any, Names]:
     """The names that the variables of a module have themselves."""
-    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    functions = relax_functions(mod).values()
     return {var: (str(var.name),) for func in functions for var, _ in bindings_of(func.body)}
 
 

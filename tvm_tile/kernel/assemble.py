@@ -41,6 +41,7 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.build.ask_constants import ask_for
 from tvm_tile.build.marks import BEGIN, END
 from tvm_tile.kernel.dispatch import (
     CopiedBody,
@@ -62,12 +63,6 @@ __forceinline__ __device__ void tile_wait_for(int* counter, int target) {
   do {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
   } while (seen < target);
-}
-"""
-_ASK = """
-__forceinline__ __device__ void tile_ask_for(const void* constant, int thread, int lines, int by) {
-  for (int line = thread; line < lines; line += by)
-    asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)constant + 128ll * line));
 }
 """
 
@@ -152,8 +147,7 @@ def _ask(record: RecordView) -> None:
         which, place, lines = (record.word(first + n) for n in range(3))
         with ib.If(record.thread < lines), ib.Then():
             constant = record.place(which, place, record.shared.base.ty)
-            given = (constant, record.thread, lines, record.layout.block_size)
-            ib.evaluate(T.cuda.func_call("tile_ask_for", *given, source_code=_ASK))
+            ib.evaluate(ask_for(constant, record.thread, lines, record.layout.block_size))
 
 
 def counters_at_zero(count: int) -> tirx.PrimFunc:

@@ -13,6 +13,7 @@ from tvm import tirx
 
 from tvm_tile import compat
 from tvm_tile.build.exact.numerics import widen_halves
+from tvm_tile.build.launched import launches
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
@@ -22,8 +23,6 @@ from tvm_tile.plan.execution_plan import aligned
 
 RESIDENT = "resident"
 """Name of the shared memory that a rTask finds as an earlier one on its vEU left it."""
-
-_AXES = ("x", "y", "z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +131,9 @@ def _number(param: Any) -> int:
 
 def _found(stmt: Any, params: Mapping[int, Any]) -> Body:
     """The body of a lowered kernel, with its indices, shared memory and barriers."""
-    indices: dict[str, tuple[Any, int]] = {}
+    indices = {str(s.node.thread_tag): (s.node.var, int(s.value)) for s in launches(stmt)}
     shared: list[Any] = []
     waits: list[Any] = []
-
-    def launch(attr: Any) -> None:
-        if attr.attr_key == "thread_extent":
-            indices[str(attr.node.thread_tag)] = (attr.node.var, int(attr.value))
 
     def allocate(allocation: Any) -> None:
         if allocation.buffer.scope().startswith("shared"):
@@ -148,7 +143,7 @@ def _found(stmt: Any, params: Mapping[int, Any]) -> Body:
         if is_wait(statement):
             waits.append(statement)
 
-    visits = [(tirx.AttrStmt, launch), (tirx.AllocBuffer, allocate), (tirx.Evaluate, call)]
+    visits = [(tirx.AllocBuffer, allocate), (tirx.Evaluate, call)]
     tvm_ffi.structural_walk(stmt, visits)
     if any(_is_of_a_warp(statement.value) for statement in waits):
         raise _no_body("barriers that whole blocks come to", "some of part of a warp")

@@ -15,7 +15,7 @@ Control flow is ``rprogram.py``: loops, branches and calls in a persistent kerne
 what there, and why that is right. ``path.py`` checks that all accesses to the same memory are in
 order, ``unrolled.py`` plans some iterations as a straight line, ``idle_veus.py`` moves small
 operators away from busy vEUs, and ``ahead_of_loops.py`` moves waits out of loops.
-``instructions.py`` has the jumps of each vEU, ``program_records.py`` their table. ``simulate.py``
-``simulate.py`` and ``simulate_program.py`` run plans in random orders, for the tests;
-``tests/roperators.py`` and ``tests/rprograms.py`` draw some.
+``instructions.py`` has the jumps of each vEU, ``program_records.py`` their table.
+``tests/roperators.py`` and ``tests/rprograms.py`` draw plans, ``tests/simulated_plan.py`` and
+``tests/simulated_program.py`` run them in random orders.
 """

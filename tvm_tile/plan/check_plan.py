@@ -1,7 +1,4 @@
-"""Check, without running it, that an execution plan can run on a device.
-
-:mod:`tvm_tile.plan.simulate` runs it.
-"""
+"""Check, without running it, that an execution plan can run on a device."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every rTask adds one to a counter at its end. With flags, there is a counter for each operator;
 with barriers, for each step. Those that add to the same counter wait for the same. The kernel's
-table (:mod:`tvm_tile.plan.records`) holds these waits, and :mod:`tvm_tile.plan.simulate` runs them.
+table (:mod:`tvm_tile.plan.records`) holds these waits.
 """
 
 from __future__ import annotations

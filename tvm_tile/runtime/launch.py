@@ -24,9 +24,6 @@ from tvm_tile.runtime.ended import register_require_ended
 from tvm_tile.runtime.held import HeldMemory
 from tvm_tile.runtime.weights import PlacedWeights
 
-# Host code, and what must live as long.
-_Host = tuple[Any, tuple[object, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram:

@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from tvm_tile import compat
+from tvm_tile.build.launched import launches
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.own_names import has_own_names
 from tvm_tile.schedule.s_tir.steps import begun, bind_loop, launched, loops_by_kind, replace_parts
@@ -150,9 +151,8 @@ def _bind_spatial_loops(schedule: Any, block: Any) -> None:
 
 def _launches_threads(statement: Any) -> bool:
     """Whether a statement has loops that are bound to threads."""
-    return _any(statement, tirx.For, lambda loop: loop.kind == tirx.ForKind.THREAD_BINDING) or _any(
-        statement, tirx.AttrStmt, lambda node: node.attr_key == "thread_extent"
-    )
+    is_bound = _any(statement, tirx.For, lambda loop: loop.kind == tirx.ForKind.THREAD_BINDING)
+    return is_bound or bool(launches(statement))
 
 
 def _in_one_thread(statement: Any) -> Any:

@@ -16,6 +16,7 @@ from tvm_tile.build.program import Program
 from tvm_tile.device.device import Device
 from tvm_tile.errors import VerificationError
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.functions import expressions_in
 from tvm_tile.graph.open_extents import Symbol, far, top, variable
 from tvm_tile.passes import STATEMENTS, given_name
 from tvm_tile.report.compiled import KernelReport
@@ -296,14 +297,7 @@ def _functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
 def _in_place(mod: tvm.IRModule) -> Mapping[str, tuple[int, ...]]:
     """Function -> positions of the arguments that it overwrites though it reads them."""
     operator = tvm.ir.Op.get("relax.call_tir_inplace")
-    found: dict[str, tuple[int, ...]] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, relax.Call) and node.op == operator:
-            places = tuple(int(i) for i in node.attrs.inplace_indices if int(i) >= 0)
-            found[str(node.args[0].name_hint)] = places
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
-    return found
+    calls = [call for call in expressions_in(mod, relax.Call) if call.op == operator]
+    places = ([int(i) for i in call.attrs.inplace_indices if int(i) >= 0] for call in calls)
+    names = (str(call.args[0].name_hint) for call in calls)
+    return dict(zip(names, map(tuple, places), strict=True))

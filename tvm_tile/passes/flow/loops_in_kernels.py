@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile.device.device import Device
-from tvm_tile.graph.functions import recursive_functions, with_relax_functions
+from tvm_tile.graph.functions import expressions_in, recursive_functions, with_relax_functions
 from tvm_tile.passes.coschedule.coschedule_tasks import (
     UNFIT,
     Apart,
@@ -96,15 +96,9 @@ def copies_for_loops(mod: tvm.IRModule) -> tvm.IRModule:
     for var in recursive_functions(mod):
         for kind in (*(param.ty for param in mod[var].params), *_fields(mod[var].ret_ty)):
             _add_copy(copies, kind)
-
-    def visit(expr: Any) -> None:
-        if isinstance(expr, relax.If):
-            for kind in _fields(expr.ty):
-                _add_copy(copies, kind)
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
+    for branch in expressions_in(mod, relax.If):
+        for kind in _fields(branch.ty):
+            _add_copy(copies, kind)
     return copies
 
 

@@ -11,7 +11,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from tvm_tile.frontend.loops import COUNTED
-from tvm_tile.graph.functions import calls_of, global_vars, reached
+from tvm_tile.graph.functions import calls_of, expressions_in, global_vars, reached, relax_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +97,17 @@ _IN_BRANCHES = "branches of the host: a run is counted with each of their calls 
 
 def _branches(func: relax.Function, *, is_counted: bool) -> list[relax.If]:
     """The branches of a function, but for that which ends a loop of a known count."""
-    found: list[relax.If] = []
-
-    def look(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.If):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(func, look)
     head = _head(func) if is_counted else None
-    return [branch for branch in found if not branch.same_as(head)]
+    return [branch for branch in expressions_in(func, relax.If) if not branch.same_as(head)]
 
 
 def _counted(mod: tvm.IRModule) -> Mapping[Any, int]:
     """Loops that count their iterations, if all calls from outside say the same number."""
     numbers: dict[Any, set[int]] = {}
-    for var, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            for call in _calls(func):
-                if isinstance(call.op, ir.GlobalVar) and not call.op.same_as(var):
-                    numbers.setdefault(call.op, set()).add(turns_of(mod, call))
+    for var, func in relax_functions(mod).items():
+        for call in expressions_in(func, relax.Call):
+            if isinstance(call.op, ir.GlobalVar) and not call.op.same_as(var):
+                numbers.setdefault(call.op, set()).add(turns_of(mod, call))
     return {var: own.pop() for var, own in numbers.items() if len(own) == 1 and own != {0}}
 
 
@@ -126,18 +118,6 @@ def turns_of(mod: tvm.IRModule, call: relax.Call) -> int:
         return 0
     count = getattr(call.args[0], "value", call.args[0])
     return int(count) if isinstance(count, int | tirx.IntImm) else 0
-
-
-def _calls(tree: Any) -> list[relax.Call]:
-    """All calls in an expression."""
-    found: list[relax.Call] = []
-
-    def look(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(tree, look)
-    return found
 
 
 def _head(func: relax.Function) -> relax.If | None:
@@ -152,12 +132,10 @@ def _head(func: relax.Function) -> relax.If | None:
 def _sites(mod: tvm.IRModule) -> list[_Site]:
     """All places where Relax functions name others."""
     found = []
-    for var, func in mod.functions_items():
-        if not isinstance(func, relax.Function):
-            continue
+    for var, func in relax_functions(mod).items():
         head = _head(func) if COUNTED in (func.attrs or {}) else None
-        turns = [] if head is None else _calls(head.true_branch)
-        for call in _calls(func):
+        turns = [] if head is None else expressions_in(head.true_branch, relax.Call)
+        for call in expressions_in(func, relax.Call):
             is_turn = any(call.same_as(own) for own in turns)
             for named in (call.op, *call.args):
                 if isinstance(named, ir.GlobalVar):

@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from tvm_tile import compat
 from tvm_tile.build.dependent_launches import step_seconds
+from tvm_tile.graph.functions import expressions_in
 from tvm_tile.passes.ir.count_calls import turns_of
 from tvm_tile.passes.lower.capture_graphs import CAPTURE, WITH_CONTEXT
 from tvm_tile.report.compiled import Launches
@@ -59,15 +60,10 @@ class _Counter:
 
     def _of_graph(self, captured: tvm.ir.GlobalVar) -> Launches:
         """One graph; its first kernel depends on none, whatever it can."""
-        called: list[str] = []
-
-        def visit(expr: Any) -> None:
-            if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
-                func = self._mod[expr.op]
-                if isinstance(func, tirx.PrimFunc) and not compat.runs_on_host(func):
-                    called.append(str(expr.op.name_hint))
-
-        relax.analysis.post_order_visit(self._mod[captured].body, visit)
+        calls = expressions_in(self._mod[captured].body, relax.Call)
+        named = [call.op for call in calls if isinstance(call.op, tvm.ir.GlobalVar)]
+        kernels = [var for var in named if isinstance(self._mod[var], tirx.PrimFunc)]
+        called = [str(v.name_hint) for v in kernels if not compat.runs_on_host(self._mod[v])]
         inside = sum(self._kernels.get(name, 1) for name in called)
         dependent = [self._dependent.get(name, 0) for name in called]
         first = int(any(dependent[:1]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tvm
 from tvm import relax, tirx
+
+from tvm_tile.graph.functions import expressions_in
 
 
 def planned_bytes(mod: tvm.IRModule) -> int:
@@ -15,19 +16,8 @@ def planned_bytes(mod: tvm.IRModule) -> int:
     Args:
         mod: a module behind all Relax passes, memory planned.
     """
-    found = 0
-
-    def visit(expr: Any) -> None:
-        nonlocal found
-        allocates = tvm.ir.Op.get("relax.vm.alloc_storage")
-        if isinstance(expr, relax.Call) and expr.op == allocates:
-            shape = expr.args[0]
-            is_known = isinstance(shape, relax.ShapeExpr) and all(
-                isinstance(extent, tirx.IntImm) for extent in shape.values
-            )
-            found += math.prod(map(int, shape.values)) if is_known else 0
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func.body, visit)
-    return found
+    allocates, calls = tvm.ir.Op.get("relax.vm.alloc_storage"), expressions_in(mod, relax.Call)
+    shapes = [call.args[0] for call in calls if call.op == allocates]
+    extents = [shape.values for shape in shapes if isinstance(shape, relax.ShapeExpr)]
+    known = [own for own in extents if all(isinstance(extent, tirx.IntImm) for extent in own)]
+    return sum(math.prod(map(int, own)) for own in known)

@@ -9,6 +9,7 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 
+from tvm_tile.graph.functions import relax_functions
 from tvm_tile.graph.user_names import bindings_of, names_of
 from tvm_tile.passes.ir.rewriter import is_in_place, size_of, written_over
 from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
@@ -27,11 +28,7 @@ def read_kernel_graphs(mod: tvm.IRModule) -> tuple[KernelGraph, ...]:
     Args:
         mod: module whose kernels are called by ``call_tir`` and its like.
     """
-    functions = {
-        str(var.name_hint): func
-        for var, func in mod.functions_items()
-        if isinstance(func, relax.Function)
-    }
+    functions = {str(var.name_hint): func for var, func in relax_functions(mod).items()}
     ordered = sorted(functions, key=lambda name: (name != _MAIN, name))
     return tuple(_Follower().read(name, functions[name]) for name in ordered)
 

@@ -25,6 +25,7 @@ from tvm import relax, sym, tirx
 from tvm_tile.errors import DynamicShapeError
 from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.extract import blocks_in
+from tvm_tile.graph.functions import relax_functions
 from tvm_tile.graph.open_extents import Form, Point, fit, variable
 from tvm_tile.passes.ir.rewriter import is_call_tir
 from tvm_tile.passes.open.open_rows import is_by_rows, with_body_of, without_body
@@ -199,8 +200,7 @@ class _Main:
 
     def __init__(self, mod: tvm.IRModule) -> None:
         main = mod["main"]
-        functions = [f for f in mod.functions.values() if isinstance(f, relax.Function)]
-        if len(functions) > 1:
+        if len(relax_functions(mod)) > 1:
             raise DynamicShapeError(
                 "a model with open extents must be one function: straight lines of operators",
                 "it has loops or branches",

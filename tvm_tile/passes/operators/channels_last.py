@@ -12,6 +12,7 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
+from tvm_tile.graph.functions import expressions_in, relax_functions
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.graph.user_names import Names, bindings_of, handed_on, names_of, with_named_values
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
@@ -42,7 +43,7 @@ class ChannelsLast:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        calls = _calls(mod)
+        calls = expressions_in(mod, relax.Call)
         if not any(self._is_to_change(call) or self._is_thin(call) for call in calls):
             return mod
         widened = _Widen(mod, self._is_thin).rewritten(mod)
@@ -96,20 +97,6 @@ def _least_channels(call: relax.Call) -> int:
     return _ALIGNMENT // element_size(str(call.args[1].ty.dtype))
 
 
-def _calls(mod: tvm.IRModule) -> list[relax.Call]:
-    """Every call of every Relax function."""
-    found: list[relax.Call] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call):
-            found.append(expr)
-
-    for _, func in mod.functions_items():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
-    return found
-
-
 def _names_behind(plain: tvm.IRModule, converted: tvm.IRModule) -> dict[Any, Names]:
     """The names of values behind ConvertLayout, which renews their variables.
 
@@ -121,11 +108,11 @@ def _names_behind(plain: tvm.IRModule, converted: tvm.IRModule) -> dict[Any, Nam
 
 def _operators(mod: tvm.IRModule) -> Iterator[tuple[Any, relax.Call]]:
     """Variables and the calls that make their values, but for permutations, in order."""
-    for _, func in sorted(mod.functions_items(), key=lambda item: str(item[0].name_hint)):
-        if isinstance(func, relax.Function):
-            for var, value in bindings_of(func.body):
-                if isinstance(value, relax.Call) and value.op not in _PERMUTATIONS:
-                    yield var, value
+    functions = relax_functions(mod)
+    for name in sorted(functions, key=lambda var: str(var.name_hint)):
+        for var, value in bindings_of(functions[name].body):
+            if isinstance(value, relax.Call) and value.op not in _PERMUTATIONS:
+                yield var, value
 
 
 @mutator

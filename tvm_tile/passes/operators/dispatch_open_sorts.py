@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from tvm import relax
 from tvm.relax.backend.dispatch_sort_scan import SortScanDispatcher
 from tvm.relax.expr_functor import mutator
 
-from tvm_tile.graph.functions import mutated
+from tvm_tile.graph.functions import expressions_in, mutated
 from tvm_tile.loops.legalizations import has_open_extents
 
 _OURS = frozenset(f"relax.{name}" for name in ("sort", "argsort", "topk", "cumsum", "cumprod"))
@@ -33,25 +32,14 @@ class DispatchOpenSorts:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if _calls(mod, lambda call: _name(call) == _DRAW):
+        if any(_name(call) == _DRAW for call in expressions_in(mod, relax.Call)):
             mod = relax.backend.DispatchSampling()(mod)
-        if not _calls(mod, _is_dispatched):
+        if not any(map(_is_dispatched, expressions_in(mod, relax.Call))):
             return mod
         dispatcher = _Dispatcher(mod)
         mutated(mod, dispatcher)
         dispatcher.apply_dlight_gpu_fallback()
         return dispatcher.builder_.get()
-
-
-def _calls(mod: tvm.IRModule, is_meant: Callable[[Any], bool]) -> list[Any]:
-    """The expressions of a module's Relax functions that are meant."""
-    found: list[Any] = []
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(
-                func, lambda node: found.append(node) if is_meant(node) else None
-            )
-    return found
 
 
 def _is_dispatched(node: Any) -> bool:

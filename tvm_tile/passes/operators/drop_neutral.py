@@ -15,6 +15,7 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.graph.constant_tensors import elements_of
+from tvm_tile.graph.functions import expressions_in
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_in_place, written_over
 
 _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))
@@ -109,15 +110,10 @@ def _elements(value: relax.Expr) -> int | None:
 def _written(mod: tvm.IRModule) -> set[Any]:
     """The values that calls write over, or hand to functions, which may."""
     found: set[Any] = set()
-
-    def visit(node: Any) -> None:
-        if is_in_place(node):
-            found.update(home for home in written_over(node) if home is not None)
-        elif isinstance(node, relax.Call) and not isinstance(node.op, ir.Op):
-            for argument in node.args:
+    for call in expressions_in(mod, relax.Call):
+        if is_in_place(call):
+            found.update(home for home in written_over(call) if home is not None)
+        elif not isinstance(call.op, ir.Op):
+            for argument in call.args:
                 found.update(relax.analysis.free_vars(argument))
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
     return found

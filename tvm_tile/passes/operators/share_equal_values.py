@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, relax
 from tvm_ffi import StructuralKey
 
-from tvm_tile.graph.functions import global_vars, with_relax_functions
+from tvm_tile.graph.functions import global_vars, relax_functions, with_relax_functions
 from tvm_tile.passes.ir.rewriter import is_in_place, written_over
 from tvm_tile.passes.state.separate_in_place import with_blocks, writes_in_place
 
@@ -80,7 +80,7 @@ def _mapped(mod: tvm.IRModule, change: Callable[[Any], Any]) -> tvm.IRModule:
 
 def _writers(mod: tvm.IRModule) -> set[Any]:
     """The functions that write in place, by others or not."""
-    functions = {v: f for v, f in mod.functions_items() if isinstance(f, relax.Function)}
+    functions = relax_functions(mod)
     found = {var for var, func in functions.items() if writes_in_place(func)}
     grows = bool(found)
     while grows:

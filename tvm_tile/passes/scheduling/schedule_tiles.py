@@ -15,6 +15,7 @@ from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.graph.functions import expressions_in
 from tvm_tile.passes.ir.count_calls import count_calls
 from tvm_tile.passes.lower.exact_loops import has_exact_loops
 from tvm_tile.passes.scheduling.measure_candidates import candidate_name
@@ -160,16 +161,8 @@ def foreign_calls(mod: tvm.IRModule) -> tuple[str, ...]:
     They are no kernels of the build, so that no report knows what they launch. The virtual
     machine's own, which allocate and reshape, are left out.
     """
-    counts: Counter[str] = Counter()
-
-    def count(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call):
-            callees = (expr.op, *expr.args[:1])
-            counts.update(str(f.global_symbol) for f in callees if isinstance(f, relax.ExternFunc))
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, count)
+    named = (own for call in expressions_in(mod, relax.Call) for own in (call.op, *call.args[:1]))
+    counts = Counter(str(own.global_symbol) for own in named if isinstance(own, relax.ExternFunc))
     others = {name: n for name, n in counts.items() if not name.startswith("vm.builtin.")}
     return tuple(
         f"calls {name} {n} x, which is a function outside of this build: what it launches is not "

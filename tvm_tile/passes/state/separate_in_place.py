@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tvm_tile.graph.functions import with_relax_functions
+from tvm_tile.graph.functions import expressions_in, with_relax_functions
 from tvm_tile.passes.ir.rewriter import is_in_place
 
 
@@ -37,9 +37,7 @@ class SeparateInPlace:
 
 def writes_in_place(func: relax.Function) -> bool:
     """Whether a function has calls that write over their arguments."""
-    found: list[Any] = []
-    relax.analysis.post_order_visit(func, lambda e: found.append(e) if is_in_place(e) else None)
-    return bool(found)
+    return any(map(is_in_place, expressions_in(func, relax.Call)))
 
 
 def _separated(func: relax.Function) -> relax.Function:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import tvm
@@ -146,7 +147,8 @@ def _joined(
 
     def gain(group: Group, stored: int = 0) -> float | None:
         members = [sites[number] for number in group]
-        if not _may_wait(members, written):
+        is_written = not stored or all(is_static(site.kind) for site in members)
+        if not (is_written and _may_wait(members, written)):
             return None
         wiring = stored, *_wiring(members)
         if wiring not in known:
@@ -156,15 +158,12 @@ def _joined(
         asked[group] = known[wiring]
         return asked[group].gain
 
-    def storing(group: Group) -> float | None:
-        return gain(group, 1) if all(is_static(sites[n].kind) for n in group) else None
-
     def alone(number: int) -> float:
         found = predict(mod[sites[number].func], None)
         return math.inf if found is None else found.seconds
 
     used = frozenset(made[output] for output in outputs if output in made)
-    joined = connect_calls(calls, used, gain, alone, storing)
+    joined = connect_calls(calls, used, gain, alone, partial(gain, stored=1))
     taken = taken_beyond(calls, joined)
     groups = [
         _JoinedCalls([sites[n] for n in group], [sites[n] for n in group[:-1] if n in taken])

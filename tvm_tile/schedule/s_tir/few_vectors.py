@@ -73,45 +73,37 @@ def find_few_vectors(task: Task) -> FewVectors | None:
     sch = start_schedule(task.func)
     mains = [block for block in child_blocks(sch) if _is_last_sum(sch, block)]
     try:
-        stored = _stored(sch)
-        prologue = inlined_makers(sch, mains)
+        stored, prologue = _stored(sch), inlined_makers(sch, mains)
     except ScheduleError:
         return None
+    names, func = [_name(sch, main) for main in mains], sch.mod["main"]
     outputs = [block for block in child_blocks(sch) if is_output(sch, block)]
     outputs = [block for block in outputs if _name(sch, block) not in stored]
     is_sum = any(is_reduction(sch, block) for block in outputs)
-    if prologue is None or len(outputs) > 1 or (is_sum and len(mains) > 1):
-        return None
-    sums = [sch.get(main) for main in mains]
-    main, func = str(sums[0].name_hint), _without(sch.mod["main"], stored)
-    stores = tuple(blocks_named(sch, stored))
-    if stores and not _are_made_with(stores, blocks_named(sch, prologue), func.params):
-        return None
     behind = () if is_sum else tuple(_name(sch, block) for block in outputs)
-    if any(pads_sums(sch, tuple(str(s.name_hint) for s in sums), name) for name in behind):
+    stores = tuple(blocks_named(sch, stored))
+    if (
+        prologue is None
+        or len(outputs) > 1
+        or (is_sum and len(mains) > 1)
+        or (stores and not _are_made_with(stores, blocks_named(sch, prologue), func.params))
+        or any(pads_sums(sch, names, name) for name in behind)
+    ):
         return None
-    merged = MergedShapes((), tuple(func.params))
-    halves = halved(func, main, *behind) if len(mains) == 1 and behind else None
-    if halves is not None:
-        func, merged = halves
-    if halves is not None or stores:
-        sch = start_schedule(func)
-        mains = [sch.get_sblock(str(own.name_hint)) for own in sums]
-    found = _products(sch, mains, prologue, stores, task.device)
-    if found is None:
+    func, merged = _without(func, stored), MergedShapes((), tuple(func.params))
+    halves = halved(func, *names, *behind) if len(names) == 1 and behind else None
+    func, merged = halves or (func, merged)
+    found = _products(start_schedule(func), names, prologue, stores, task.device)
+    whole = stacked(func, names) if found and len(names) > 1 else func
+    if found is None or whole is None:
         return None
     operator, product = found
     if halves is not None:
         product = replace(product, rows=product.rows[1:], parts=product.rows[:1])
-    zeros = all(map(ignores_zeros, sums))
-    if len(mains) > 1:
-        whole = stacked(func, [str(s.name_hint) for s in sums])
-        if whole is None:
-            return None
-        sch = start_schedule(whole)
+    zeros = all(ignores_zeros(sch.get(main)) for main in mains)
+    blocks = prologue, stores, names[0], behind
     constants = streamed_names(task.func)
-    blocks = prologue, stores, main, behind
-    return FewVectors(sch, *blocks, operator, product, zeros, constants, merged)
+    return FewVectors(start_schedule(whole), *blocks, operator, product, zeros, constants, merged)
 
 
 def _name(sch: Schedule, block: SBlockRV) -> str:
@@ -198,16 +190,16 @@ def inlined_makers(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] 
 
 def _products(
     sch: Schedule,
-    mains: Sequence[SBlockRV],
+    names: Sequence[str],
     prologue: Sequence[str],
     stores: Sequence[SBlock],
     device: Device,
 ) -> tuple[Operator, Matvec] | None:
     """The products as one operator, with what makes its short operand."""
-    operators = extract_operators(map(sch.get, mains))
+    operators = extract_operators(blocks_named(sch, names))
     parts = [find_matvec(operator, device) for operator in operators]
     products = [part for part in parts if part is not None]
-    if not operators or len(products) < len(mains):
+    if not operators or len(products) < len(names):
         return None
     single = (operators[0], products[0])
     found = side_by_side(operators, products) if len(products) > 1 else single

@@ -38,13 +38,12 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.script import tirx as T
 
+from tvm_tile.build.launched import in_threads, launches
 from tvm_tile.build.tir_passes import open_blocks
 from tvm_tile.graph.expression import substituted
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.cp_async import asked
-
-_LAUNCH = "thread_extent"
 
 
 def ringed(
@@ -69,14 +68,12 @@ def ringed(
     buffers = [_written(func, name) for name in names]
     once = [_written(func, name) for name in constant]
     func = open_blocks(tvm.IRModule({"main": func}))["main"]
-    threads = _threads(func.body)
     walk = _Items.of(func.body, buffers)
     stages = min(stages, walk.items)
-    ring = _Ring.of(walk, stages, scope, threads)
+    ring = _Ring.of(walk, stages, scope, launches(func.body))
     first = [tirx.const(item, walk.dtype) for item in range(stages)]
     asks = [tirx.AllocBuffer(ring.slots), *(own for item in first for own in ring.ask(item))]
     wait = [tirx.Evaluate(T.ptx.griddepcontrol.wait())] if waits else []
-    inner = threads[-1][2]
 
     def take(statement: Any) -> Any:
         if not statement.same_as(walk.body):
@@ -88,17 +85,14 @@ def ringed(
         is_outer = walk.unrolled and loop.loop_var.same_as(walk.unrolled[0].loop_var)
         return ring.step(loop) if is_outer else loop
 
-    def begin(launch: Any) -> Any:
-        if launch.attr_key != _LAUNCH or not launch.node.var.same_as(inner):
-            return launch
-        own = list(launch.body)
+    def begin(own: Any) -> Any:
         early = [s for s in own if _stores(s, once)]
         late = [s for s in own if not any(s.same_as(other) for other in early)]
-        body = tirx.SeqStmt([*asks, *early, *wait, *late])
-        return tirx.AttrStmt(launch.node, launch.attr_key, launch.value, body)
+        return tirx.SeqStmt([*asks, *early, *wait, *late])
 
-    visits = [(tirx.SeqStmt, take), (tirx.For, step), (tirx.AttrStmt, begin)]
-    return func.with_body(tvm_ffi.structural_map(func.body, visits, order="post"))
+    visits = [(tirx.SeqStmt, take), (tirx.For, step)]
+    body = tvm_ffi.structural_map(func.body, visits, order="post")
+    return func.with_body(in_threads(body, begin))
 
 
 def _written(func: tirx.PrimFunc, name: str) -> str:
@@ -117,13 +111,6 @@ def _stores(statement: Any, buffers: Sequence[str]) -> bool:
             return False
         statement = statement.then_case if is_choice else statement.body
     return isinstance(statement, tirx.BufferStore) and str(statement.buffer.name) in buffers
-
-
-def _threads(body: Any) -> list[tuple[str, int, Any]]:
-    """Tag, extent and variable of each axis of a kernel's threads, the innermost statement last."""
-    found = [s for s in nodes_in(body, tirx.AttrStmt) if s.attr_key == _LAUNCH]
-    named = [(str(s.node.thread_tag), int(s.value), s.node.var) for s in found]
-    return [own for own in named if own[0].startswith("threadIdx")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +229,18 @@ class _Ring:
     thread: Any
 
     @classmethod
-    def of(
-        cls, walk: _Items, stages: int, scope: str, threads: Sequence[tuple[str, int, Any]]
-    ) -> _Ring:
-        """Slots for the copies of a walk, whose vectors are alike."""
+    def of(cls, walk: _Items, stages: int, scope: str, axes: Sequence[Any]) -> _Ring:
+        """Slots for the copies of a walk, whose vectors are alike, in a kernel of some axes."""
+        named = {str(axis.node.thread_tag): axis for axis in axes}
+        threads = [named[tag] for tag in sorted(named, reverse=True) if tag.startswith("threadIdx")]
         often = math.prod(int(loop.extent) for loop in walk.unrolled)
         vectors = [often * copy.count for copy in walk.copies]
-        first, count = walk.copies[0], math.prod(extent for _, extent, _ in threads)
+        first, count = walk.copies[0], math.prod(int(axis.value) for axis in threads)
         shape = (stages, sum(vectors), count, int(first.along.extent))
         dtype = str(first.store.buffer.ty.dtype)
         thread = tirx.const(0, walk.dtype)
-        for _, extent, var in sorted(threads, key=lambda own: own[0], reverse=True):
-            thread = thread * extent + tirx.Cast(walk.dtype, var)
+        for axis in threads:
+            thread = thread * int(axis.value) + tirx.Cast(walk.dtype, axis.node.var)
         starts = tuple(itertools.accumulate(vectors, initial=0))[:-1]
         slots = tirx.decl_buffer(shape, dtype, "ring", scope=scope)
         return cls(walk, stages, starts, slots, thread)

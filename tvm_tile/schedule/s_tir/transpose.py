@@ -74,11 +74,6 @@ def _read(task: Task) -> list[tuple[SBlock, Output]] | None:
     return outputs if len(outputs) == len(blocks) else None
 
 
-def read_outputs(task: Task) -> tuple[Output, ...]:
-    """The outputs of a function without reductions; none where this rule cannot read them."""
-    return tuple(output for _, output in _read(task) or ())
-
-
 @dataclass(frozen=True, slots=True)
 class _Rounds:
     """How a block's threads go through its outputs.

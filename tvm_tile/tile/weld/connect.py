@@ -203,9 +203,15 @@ def _with_rows(
     gain, storing = gains
     store: set[int] = set()  # places of groups that store rows
     for number in reversed(rows):
-        free = {place: own for place, own in enumerate(grown) if place not in store}
-        anew = _spread(graph, number, free, gain, alone)
-        once = _stored(graph, number, free, storing)
+        takers = graph.takers(number)
+        takes = {
+            place: own
+            for place, own in enumerate(grown)
+            if place not in store and not takers.isdisjoint(own[0])
+        }
+        within = {n for group, _ in takes.values() for n in group}
+        anew = _computing(number, takes if takers <= within else {}, gain, alone)
+        once = _computing(number, _first(number, takers, takes), storing, alone)
         saved, changed = max(anew, once, key=lambda own: own[0])
         if saved <= 0:
             continue
@@ -230,36 +236,25 @@ _Groups = Mapping[int, tuple[Group, float]]
 """Groups by their places, each with what it saves."""
 
 
-def _spread(
-    graph: CallGraph, rows: int, groups: _Groups, gain: Gain, alone: Alone
-) -> tuple[float, _Groups]:
-    """What it saves that all groups which take some rows compute them, and these groups then."""
-    takers = graph.takers(rows)
-    takes = [place for place, (own, _) in groups.items() if not takers.isdisjoint(own)]
-    if not takers or not takers <= {n for place in takes for n in groups[place][0]}:
-        return 0.0, {}
-    larger = {place: tuple(sorted((rows, *groups[place][0]))) for place in takes}
+def _computing(rows: int, groups: _Groups, gain: Gain, alone: Alone) -> tuple[float, _Groups]:
+    """What it saves that each of some groups computes some rows, and these groups then."""
+    larger = {place: tuple(sorted((rows, *group))) for place, (group, _) in groups.items()}
     gains = {place: gain(group) for place, group in larger.items()}
     now = {place: (larger[place], saved) for place, saved in gains.items() if saved is not None}
+    if not now or len(now) < len(groups):
+        return 0.0, {}
     more = sum(saved - groups[place][1] for place, (_, saved) in now.items())
     # Each gain has the kernel of the rows in it, which is saved once.
-    return (more - (len(takes) - 1) * alone(rows), now) if len(now) == len(takes) else (0.0, {})
+    return more - (len(now) - 1) * alone(rows), now
 
 
-def _stored(graph: CallGraph, rows: int, groups: _Groups, storing: Gain) -> tuple[float, _Groups]:
-    """What it saves that the first group which takes some rows computes and stores them, if all
-    others take them behind it; and this group then."""
-    takers = graph.takers(rows)
-    takes = [place for place, (own, _) in groups.items() if not takers.isdisjoint(own)]
-    place = min(takes, key=lambda place: groups[place][0][-1], default=None)
-    if place is None:
-        return 0.0, {}
-    group, saved = groups[place]
+def _first(rows: int, takers: frozenset[int], groups: _Groups) -> _Groups:
+    """The first of the groups that take some rows, if all else takes them behind it."""
+    place = min(groups, key=lambda place: groups[place][0][-1], default=-1)
+    group = groups[place][0] if groups else ()
     others = takers.difference(group)
-    if not others or min(others) < group[-1] or rows > group[0]:
-        return 0.0, {}
-    now = storing((rows, *group))
-    return (0.0, {}) if now is None else (now - saved, {place: ((rows, *group), now)})
+    is_ahead = bool(group and others) and rows < group[0] and group[-1] < min(others)
+    return {place: groups[place]} if is_ahead else {}
 
 
 def _extended(
