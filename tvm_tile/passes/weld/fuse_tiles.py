@@ -210,15 +210,13 @@ def _reckoned(
     # What is made of single values is made where these are, and what codes stand for where they are
     # multiplied: in registers.
     shared = rule.hands_over is Level.SHARED
-    edges = tuple(
-        replace(edge, is_shared=shared and not _is_in_registers(kinds, edge)) for edge in edges
-    )
+
+    def is_shared(edge: Edge) -> bool:
+        is_inside = kinds[edge.taker] is Kind.SPATIAL or kinds[edge.maker] is Kind.DECODING
+        return shared and not is_inside
+
+    edges = tuple(replace(edge, is_shared=is_shared(edge)) for edge in edges)
     return Decision(names, edges, apart, together.seconds, rule.name, reason)
-
-
-def _is_in_registers(kinds: Sequence[Kind], edge: Edge) -> bool:
-    """Whether a value is made where it is taken, whatever the rule that joins."""
-    return kinds[edge.taker] is Kind.SPATIAL or kinds[edge.maker] is Kind.DECODING
 
 
 def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:
@@ -306,7 +304,8 @@ def kind_of(func: Any) -> Kind:
         return Kind.OTHER
     if format_of(func) is not None:
         return Kind.DECODING
-    if any(is_contraction(op) or _is_of_few(op) for op in graph.reductions):
+    # Small products are no contractions; where something slides, they are windows.
+    if any(is_contraction(o) or (is_product(o) and not o.sliding_axes) for o in graph.reductions):
         return Kind.PRODUCT
     if graph.reductions:
         # Of two operands: the other one is a depthwise convolution's weights.
@@ -316,11 +315,6 @@ def kind_of(func: Any) -> Kind:
         is_rows = all(op.points == last.points for op in graph.reductions)
         return Kind.ROWS if is_rows and not last.reduce_axes else Kind.OTHER
     return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
-
-
-def _is_of_few(operator: Operator) -> bool:
-    """Whether an operator is a product, if a small one, in which nothing slides."""
-    return is_product(operator) and not operator.sliding_axes
 
 
 def _is_reshape(func: Any) -> bool:

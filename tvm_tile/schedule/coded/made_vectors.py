@@ -47,7 +47,7 @@ class MadeVectors:
     Attributes:
         tensor: the buffer of the function that has them, the elements of a vector side by side.
         row: a vector.
-        prologue: what it takes to make them.
+        prologue: cost of making them.
     """
 
     tensor: Any

@@ -31,11 +31,11 @@ class Buffers:
         queries: by rows, float32, or of the keys' type where tensor cores multiply.
         keys: stages of all workers.
         values: likewise.
-        weights: of each worker's keys those of all rows, float32; or by rows, of the values' type,
+        weights: weights of each worker, by keys and float32; or by rows and of the values' type,
             where tensor cores multiply.
         sums: float32, of each worker's parts those of all rows and columns.
         marks: float32, of each worker's rows the maximum, and the sum of weights.
-        scores: of each worker's keys those of all rows, float32, where tensor cores multiply.
+        scores: scores of each worker by keys, float32, where tensor cores multiply.
         own: float32, what the cluster's blocks hand to this one: sums, then maxima and sums of
             weights.
     """
