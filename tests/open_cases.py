@@ -77,7 +77,7 @@ def weight(*shape: int) -> torch.Tensor:
 
 
 W8, W5, W3 = weight(8, 8), weight(5, 3, 3, 3), weight(4, 6, 3)
-C3, TABLE = weight(3), weight(20, 8)
+C3, TABLE, SINKS = weight(3), weight(20, 8), weight(1)
 ROWS: Shapes = {"x": (3, N)}
 COLUMNS: Shapes = {"x": (3, N, 8)}
 TWO: Shapes = {"x": (B, N, 8)}
@@ -123,7 +123,7 @@ def crossed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def sunk(x: torch.Tensor) -> torch.Tensor:
     """Attention with a sink beside as many keys as there are."""
-    both = torch.cat([x @ x.transpose(1, 2), x[..., :1]], -1)
+    both = torch.cat([x @ x.transpose(1, 2), SINKS.expand(*x.shape[:2], 1)], -1)
     return torch.softmax(both, -1)[..., :-1] @ x
 
 

@@ -25,7 +25,7 @@ def softmax_with_sink(x: te.Tensor, sink: te.Tensor, least: float | None = None)
 
     Args:
         x: ``[..., keys]``, of a float type.
-        sink: that element, ``[..., 1]``, of the same type.
+        sink: the rows' last elements, ``[..., 1]``, of the same type.
         least: no sink is below it, which the loops then say; ``None``: nobody knows.
 
     Returns:

@@ -55,9 +55,11 @@ class _SinkSeparating(ModuleRewriter):
 
     def _scores(self, call: relax.Call) -> tuple[relax.Expr, relax.Expr] | None:
         """Scores and their sinks, of which a call gives the scores' weights."""
-        softmax = self._uncast(call.args[0]) if _is_call(call, "strided_slice") else None
-        shape = static_shape(call.ty)
-        if shape is None or not _is_call(softmax, "nn.softmax"):
+        shape = static_shape(call.ty) if _is_call(call, "strided_slice") else None
+        if shape is None:
+            return None
+        softmax = self._uncast(call.args[0])
+        if not _is_call(softmax, "nn.softmax"):
             return None
         axis = len(shape) - 1
         parts = self._uncast(self._without_maximum(self._uncast(softmax.args[0]), axis))
