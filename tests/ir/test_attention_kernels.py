@@ -72,7 +72,7 @@ ON_WAVES = {
 }
 BUILT = (
     *("256x512x128x128", "61x1024x64x72", "bfloat16", "biased", "rows_hidden", "causal_wide"),
-    *("feed_forward_turned", "feed_forward_half_turned"),
+    *("feed_forward_turned", "feed_forward_half_turned", "sunk_masked", "sunk_number"),
 )
 # Every case meets several devices, every device several cases.
 BUILT_FOR_WAVES = [

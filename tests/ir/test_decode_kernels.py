@@ -185,7 +185,14 @@ def test_each_barrier_is_needed(name: str, on_matrices: bool, tmp_path: Path) ->
 
 @pytest.mark.parametrize("device", [A100, H200], ids=lambda device: device.name)
 @pytest.mark.parametrize(
-    "name", ["8/2x1x1000x64 bfloat16", "12/3x4x130x80 float16", "8/1x1x300x256 float32"]
+    "name",
+    [
+        "8/2x1x1000x64 bfloat16",
+        "12/3x4x130x80 float16",
+        "8/1x1x300x256 float32",
+        "sunk bare bfloat16",
+        "sunk constant float16",
+    ],
 )
 def test_the_first_choice_becomes_machine_code_that_spills_nothing(
     name: str, device: Device

@@ -20,8 +20,7 @@ The code of one thread, a ``lane`` of a worker, for the rows of a group::
 A tile that no row may see anything of is not read, whatever the mask is, so of a cache that is
 filled to a prefix only the rows in use are. A row that sees no key at all becomes what its sum of
 weights, zero, makes of it: zeros of a softmax that says so, else no number. A row with a sink
-begins with that as its maximum, and one thread of all that share the row with its weight as the
-sum.
+begins with that as its maximum; one of all threads that share the row has its weight in a sum.
 
 Why this is free of races. Queries and new rows are written before all threads of the block meet,
 and read behind that. Of a row that is appended to a cache global memory is read by the one worker
