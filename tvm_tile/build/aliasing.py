@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def find_copied_outputs(mod: Any, entry: str = "main") -> tuple[int, ...]:
+def find_copied_outputs(mod: Any) -> tuple[int, ...]:
     """Positions of outputs that must be copied before a caller may write into them.
 
     An output is the caller's own when it is a tensor that the function allocates for it.
@@ -14,14 +14,13 @@ def find_copied_outputs(mod: Any, entry: str = "main") -> tuple[int, ...]:
 
     Args:
         mod: a Relax module after all Relax passes, calls lowered to the VM's.
-        entry: the function that callers call.
 
     Returns:
         Positions, in order; an output that is no tuple has position 0.
     """
     from tvm import relax
 
-    function = mod[entry]
+    function = mod["main"]
     values = _bound_values(function.body)
     result = _follow(function.body.body, values)
     fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]

@@ -71,12 +71,10 @@ def compile_hip(
         return (folder / "kernel.hsaco").read_bytes()
 
 
-def assembly_of(
-    source: str, arch: str, *, contract: bool = True, exact_quotients: bool = True
-) -> str:
+def assembly_of(source: str, arch: str) -> str:
     """The assembly, with metadata, that :func:`compile_hip` makes machine code of."""
     with scratch_folder() as folder:
-        return _assemble(folder, source, arch, contract, exact_quotients, None).read_text()
+        return _assemble(folder, source, arch, True, True, None).read_text()
 
 
 def _assemble(

@@ -131,12 +131,10 @@ def _all_choices(func: tirx.PrimFunc, device: Device) -> Iterator[Choice]:
             yield from attempt(partial(finder.find, Task(func, graph, device), _DESCRIBED)) or ()
 
 
-def choices_to_measure(
-    func: tirx.PrimFunc, device: Device, longest: float = _LONGEST
-) -> list[tuple[int, Choice]]:
+def choices_to_measure(func: tirx.PrimFunc, device: Device) -> list[tuple[int, Choice]]:
     """Choices of every rule for a function, with their ranks; none where no rule takes it.
 
-    Those are left out that are predicted to take more than ``longest`` times the best one's time.
+    Those are left out that are predicted to take more than ``_LONGEST`` times the best one's.
     """
     graph = extract(func)
     if graph is None:
@@ -146,7 +144,7 @@ def choices_to_measure(
         choices = attempt(partial(finder.find, task, max(RANKS) + 1)) or ()
         found += [(rank, choices[rank]) for rank in RANKS if rank < len(choices)]
     least = min((choice.seconds for _, choice in found), default=0.0)
-    return [(rank, choice) for rank, choice in found if choice.seconds <= longest * least]
+    return [(rank, choice) for rank, choice in found if choice.seconds <= _LONGEST * least]
 
 
 def _of_function(

@@ -19,7 +19,7 @@ from tvm_tile.frontend.loops import (
     unshared,
     written,
 )
-from tvm_tile.loops.rows import number
+from tvm_tile.loops.rows import each_element, number
 
 Iteration = Callable[[Values, Values, Values], tuple[Values, Values]]
 """From what is carried, rows, and what is fixed to what is carried next, and rows."""
@@ -141,12 +141,7 @@ def _store(memory: Any, row: Any) -> tirx.PrimFunc:
         )
         place = ib.arg("at", ib.buffer([], "int64"))
         given = ib.arg("row", ib.buffer([*map(number, extents)], str(row.dtype)))
-        with ib.grid(number(1), *map(number, extents)) as found, ib.sblock("store_row"):
-            loops = [found] if isinstance(found, tirx.Var) else list(found)
-            _, *index = [
-                ib.axis.spatial(number(extent), loop)
-                for extent, loop in zip((1, *extents), loops, strict=True)
-            ]
+        with each_element("store_row", (1, *extents)) as (_, *index):
             ib.reads(given[tuple(index)] if index else given[()], place[()])
             region = (slice(0, int(memory.shape[0])), *index)
             ib.writes(data[region])

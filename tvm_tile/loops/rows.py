@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import relax, tirx
+from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.rowwise import Rows
 
@@ -14,6 +16,15 @@ from tvm_tile.graph.rowwise import Rows
 def number(value: int) -> Any:
     """An index: 64 bits, which TVM narrows where 32 will do."""
     return tirx.IntImm("int64", value)
+
+
+@contextmanager
+def each_element(name: str, extents: Sequence[int]) -> Iterator[list[Any]]:
+    """A block of this name for each element of a tensor of one axis or more: its axes."""
+    with ib.grid(*map(number, extents)) as found, ib.sblock(name):
+        loops = [found] if isinstance(found, tirx.Var) else list(found)
+        pairs = zip(extents, loops, strict=True)
+        yield [ib.axis.spatial(number(extent), loop) for extent, loop in pairs]
 
 
 def as_rows(

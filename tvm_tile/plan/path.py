@@ -191,7 +191,7 @@ def check_path(
         ended[own.counter].append(ended[own.counter][-1] | before | 1 << place)
 
 
-def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None = None) -> None:
+def check_program(program: RProgram) -> None:
     """Check paths of a program: of few iterations, whatever decisions say.
 
     Waits look back one execution at most, so that what is right for some iterations is for all, and
@@ -199,13 +199,11 @@ def check_program(program: RProgram, waited: Sequence[Sequence[Lagged]] | None =
 
     Args:
         program: program that is to be a kernel.
-        waited: waits, if they are others than those of
-            :func:`~tvm_tile.plan.rprogram.program_waits`.
 
     Raises:
         PlanError: accesses to the same memory are not ordered by waits.
     """
-    waits = program_waits(program) if waited is None else waited
+    waits = program_waits(program)
     functions = tuple(map(_short, program.functions))
     bounds = replace(program.bounds, depth=min(program.bounds.depth, _TURNS))
     short = replace(program, items=_short(program.items), functions=functions, bounds=bounds)

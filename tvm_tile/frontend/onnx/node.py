@@ -98,10 +98,10 @@ class Node(Writer):
 Converter = Callable[[Node], Value | None]
 
 
-def axis_of(node: Node, default: int, rank: int, name: str = "axis") -> int:
+def axis_of(node: Node, default: int, rank: int) -> int:
     """An attribute that is an axis, counted from the first one.
 
     Raises:
         ValueError: there is no such axis.
     """
-    return counted_axis(int(node.attrs.get(name, default)), rank, name)
+    return counted_axis(int(node.attrs.get("axis", default)), rank)

@@ -8,36 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from tvm_tile.frontend.relay import program as relay
 from tvm_tile.frontend.relay.attributes import completed, integer, refuse_unknown
 from tvm_tile.frontend.relay.json_attributes import (
     Attributes,
     attribute,
     lenient_attribute,
-)
-from tvm_tile.frontend.relay.program import (
-    AnyPattern,
-    Attribute,
-    Call,
-    Clause,
-    Constant,
-    Constructor,
-    ConstructorPattern,
-    Expr,
-    Function,
-    Global,
-    If,
-    Item,
-    Let,
-    Local,
-    LocalPattern,
-    Match,
-    NewReference,
-    Operator,
-    Pattern,
-    ReadReference,
-    Tuple,
-    TuplePattern,
-    WriteReference,
 )
 from tvm_tile.frontend.relay.scopes import Scopes
 from tvm_tile.frontend.relay.text_values import Values, scalar
@@ -75,44 +51,44 @@ class Expressions:
     """
 
     def __init__(
-        self, tokens: Tokens, values: Values, constructors: Mapping[str, Constructor]
+        self, tokens: Tokens, values: Values, constructors: Mapping[str, relay.Constructor]
     ) -> None:
         self._tokens = tokens
         self._values = values
         self._constructors = constructors
         self._scopes = Scopes()
-        self._free: list[Local] = []
+        self._free: list[relay.Local] = []
         self.called: dict[str, int] = {}
-        self._keywords: Mapping[str, Callable[[], Expr]] = {
+        self._keywords: Mapping[str, Callable[[], relay.Expr]] = {
             "fn": self._function,
             "if": self._if,
             "match": self._match,
-            "ref": lambda: NewReference(*self._operands(1)),
-            "ref_read": lambda: ReadReference(*self._operands(1)),
-            "ref_write": lambda: WriteReference(*self._operands(2)),
+            "ref": lambda: relay.NewReference(*self._operands(1)),
+            "ref_read": lambda: relay.ReadReference(*self._operands(1)),
+            "ref_write": lambda: relay.WriteReference(*self._operands(2)),
             "True": self._truth,
             "False": self._truth,
             "meta": self._constant,
         }
 
-    def definition(self) -> Function:
+    def definition(self) -> relay.Function:
         """A function from its parameters on; bindings of other functions are out of reach."""
         self._scopes = Scopes()
         return self._signature_and_body()
 
-    def definition_body(self) -> Expr:
+    def definition_body(self) -> relay.Expr:
         """An expression that is a program by itself."""
         return self._body()
 
-    def free(self) -> tuple[Local, ...]:
+    def free(self) -> tuple[relay.Local, ...]:
         """The free variables that were declared, in order."""
         return tuple(self._free)
 
-    def _body(self) -> Expr:
+    def _body(self) -> relay.Expr:
         """Bindings, one after another, and what they are for."""
         tokens = self._tokens
         outer = self._scopes.mark()
-        bindings: list[tuple[Local, Expr]] = []
+        bindings: list[tuple[relay.Local, relay.Expr]] = []
         while True:
             if tokens.kind is TokenKind.GRAPH and tokens.names_a_value():
                 name = tokens.advance()
@@ -127,14 +103,14 @@ class Expressions:
                 value = self._block() if tokens.at("{") else self._binary()
                 if not tokens.at(";"):
                     break
-                bindings.append((Local("_"), value))
+                bindings.append((relay.Local("_"), value))
             tokens.expect(";")
         self._scopes.restore(outer)
         for variable, bound in reversed(bindings):
-            value = Let(variable, bound, value)
+            value = relay.Let(variable, bound, value)
         return value
 
-    def _let(self) -> tuple[Local, Expr]:
+    def _let(self) -> tuple[relay.Local, relay.Expr]:
         variable = self._variable()
         self._tokens.expect("=")
         if self._tokens.at("fn"):  # it may call itself
@@ -144,17 +120,17 @@ class Expressions:
         self._scopes.bind(variable)
         return variable, value
 
-    def _variable(self) -> Local:
+    def _variable(self) -> relay.Local:
         name = self._tokens.take(TokenKind.LOCAL, "a variable")[1:]
-        return Local(name, self._values.optional_type())
+        return relay.Local(name, self._values.optional_type())
 
-    def _block(self) -> Expr:
+    def _block(self) -> relay.Expr:
         self._tokens.expect("{")
         body = self._body()
         self._tokens.expect("}")
         return body
 
-    def _binary(self, loosest: int = 0) -> Expr:
+    def _binary(self, loosest: int = 0) -> relay.Expr:
         tokens = self._tokens
         left = self._call()
         while tokens.at(*_INFIX):
@@ -164,30 +140,30 @@ class Expressions:
             place = tokens.place(tokens.start)
             tokens.advance()
             right = self._binary(tightness + 1)
-            left = Call(Operator(name), (left, right), completed(name, {}), place)
+            left = relay.Call(relay.Operator(name), (left, right), completed(name, {}), place)
         return left
 
-    def _call(self) -> Expr:
+    def _call(self) -> relay.Expr:
         tokens, start = self._tokens, self._tokens.start
         value = self._atom()
         while True:
             if tokens.kind is TokenKind.ITEM:
-                value = Item(value, self._checked(integer, tokens.text[1:], tokens.start))
+                value = relay.Item(value, self._checked(integer, tokens.text[1:], tokens.start))
                 tokens.advance()
             elif tokens.accept("("):
                 value = self._application(value, start)
             else:
                 return value
 
-    def _application(self, callee: Expr, start: int) -> Expr:
+    def _application(self, callee: relay.Expr, start: int) -> relay.Expr:
         """A call whose opening bracket is passed; it began at ``start``."""
         tokens = self._tokens
-        arguments: list[Expr] = []
-        attributes: dict[str, Attribute] = {}
+        arguments: list[relay.Expr] = []
+        attributes: dict[str, relay.Attribute] = {}
         for _ in tokens.until(")"):
             if tokens.kind is TokenKind.NAME and tokens.names_a_value():
                 attributes = self._values.attributes()
-                if isinstance(callee, Operator):
+                if isinstance(callee, relay.Operator):
                     refuse = partial(refuse_unknown, callee.name)
                     self._checked(refuse, attributes, start)
             elif tokens.begins("meta[relay.attrs."):
@@ -195,42 +171,44 @@ class Expressions:
             else:
                 arguments.append(self._body())
         place = tokens.place(start)
-        if isinstance(callee, Operator):
+        if isinstance(callee, relay.Operator):
             complete = partial(completed, callee.name)
-            return Call(callee, tuple(arguments), self._checked(complete, attributes, start), place)
-        if isinstance(callee, Constructor):
+            return relay.Call(
+                callee, tuple(arguments), self._checked(complete, attributes, start), place
+            )
+        if isinstance(callee, relay.Constructor):
             if len(arguments) != callee.arity:
                 tokens.fail(f"{callee.name} takes {callee.arity} values", start)
             if not arguments:
                 return callee
-        return Call(callee, tuple(arguments), {}, place)
+        return relay.Call(callee, tuple(arguments), {}, place)
 
-    def _meta_attributes(self) -> dict[str, Attribute]:
+    def _meta_attributes(self) -> dict[str, relay.Attribute]:
         start = self._tokens.start
         value = self._values.meta()
         if not isinstance(value, Attributes):
             self._tokens.fail("attributes of an unknown class", start)
         return {name: self._checked(attribute, part, start) for name, part in value.values.items()}
 
-    def _atom(self) -> Expr:
+    def _atom(self) -> relay.Expr:
         tokens, start = self._tokens, self._tokens.start
         if tokens.kind is TokenKind.NUMBER:
-            return Constant(self._checked(scalar, tokens.advance(), start))
+            return relay.Constant(self._checked(scalar, tokens.advance(), start))
         if tokens.kind in (TokenKind.GRAPH, TokenKind.LOCAL):
             return self._bound()
         if tokens.kind is TokenKind.GLOBAL:
             name = tokens.advance()[1:]
             self.called.setdefault(name, start)
-            return Global(name)
+            return relay.Global(name)
         if tokens.accept("("):
             return self._parenthesis()
         name = tokens.text
         if tokens.kind is TokenKind.NAME and name in self._keywords:
             return self._keywords[name]()
         tokens.take(TokenKind.NAME, "an expression")
-        return self._constructors.get(name) or Operator(name)
+        return self._constructors.get(name) or relay.Operator(name)
 
-    def _bound(self) -> Expr:
+    def _bound(self) -> relay.Expr:
         """What a variable or a number stands for."""
         tokens = self._tokens
         if tokens.kind is TokenKind.GRAPH:
@@ -244,40 +222,40 @@ class Expressions:
         tokens.advance()
         return value
 
-    def _parenthesis(self) -> Expr:
+    def _parenthesis(self) -> relay.Expr:
         """A tuple, or an expression in brackets, the first of which is passed."""
         tokens = self._tokens
-        fields: list[Expr] = []
+        fields: list[relay.Expr] = []
         is_tuple = tokens.at(")")
         while not tokens.accept(")"):
             fields.append(self._body())
             if not tokens.at(")"):
                 tokens.expect(",")
                 is_tuple = True
-        return Tuple(tuple(fields)) if is_tuple else fields[0]
+        return relay.Tuple(tuple(fields)) if is_tuple else fields[0]
 
-    def _truth(self) -> Constant:
-        return Constant(np.array(self._tokens.advance() == "True"))
+    def _truth(self) -> relay.Constant:
+        return relay.Constant(np.array(self._tokens.advance() == "True"))
 
-    def _constant(self) -> Constant:
+    def _constant(self) -> relay.Constant:
         start = self._tokens.start
         value = self._values.meta()
-        if not isinstance(value, Constant):
+        if not isinstance(value, relay.Constant):
             self._tokens.fail("an object of the metadata that is no tensor", start)
         return value
 
-    def _function(self) -> Function:
+    def _function(self) -> relay.Function:
         self._tokens.expect("fn")
         return self._signature_and_body()
 
-    def _signature_and_body(self) -> Function:
+    def _signature_and_body(self) -> relay.Function:
         tokens = self._tokens
         if tokens.accept("["):
             self._values.types("]")
         tokens.expect("(")
         outer = self._scopes.mark()
-        parameters: list[Local] = []
-        attributes: dict[str, Attribute] = {}
+        parameters: list[relay.Local] = []
+        attributes: dict[str, relay.Attribute] = {}
         for _ in tokens.until(")"):
             if tokens.kind is TokenKind.NAME and tokens.names_a_value():
                 attributes = self._values.attributes(lenient_attribute)
@@ -288,9 +266,9 @@ class Expressions:
             self._values.type()
         body = self._block()
         self._scopes.restore(outer)
-        return Function(tuple(parameters), body, attributes)
+        return relay.Function(tuple(parameters), body, attributes)
 
-    def _if(self) -> If:
+    def _if(self) -> relay.If:
         tokens = self._tokens
         tokens.expect("if")
         tokens.expect("(")
@@ -298,9 +276,9 @@ class Expressions:
         tokens.expect(")")
         then = self._block()
         tokens.expect("else")
-        return If(condition, then, self._if() if tokens.at("if") else self._block())
+        return relay.If(condition, then, self._if() if tokens.at("if") else self._block())
 
-    def _match(self) -> Match:
+    def _match(self) -> relay.Match:
         tokens = self._tokens
         tokens.expect("match")
         tokens.accept("?")
@@ -311,20 +289,20 @@ class Expressions:
             outer = self._scopes.mark()
             pattern = self._pattern()
             tokens.expect("=>")
-            clauses.append(Clause(pattern, self._body()))
+            clauses.append(relay.Clause(pattern, self._body()))
             self._scopes.restore(outer)
-        return Match(value, tuple(clauses))
+        return relay.Match(value, tuple(clauses))
 
-    def _pattern(self) -> Pattern:
+    def _pattern(self) -> relay.Pattern:
         tokens, start = self._tokens, self._tokens.start
         if tokens.accept("_"):
-            return AnyPattern()
+            return relay.AnyPattern()
         if tokens.kind is TokenKind.LOCAL:
             variable = self._variable()
             self._scopes.bind(variable)
-            return LocalPattern(variable)
+            return relay.LocalPattern(variable)
         if tokens.accept("("):
-            return TuplePattern(self._patterns())
+            return relay.TuplePattern(self._patterns())
         name = tokens.take(TokenKind.NAME, "a pattern")
         if name not in self._constructors:
             tokens.fail(f"no data type has the constructor {name[:40]}", start)
@@ -332,12 +310,12 @@ class Expressions:
         fields = self._patterns() if tokens.accept("(") else ()
         if len(fields) != constructor.arity:
             tokens.fail(f"{name} takes {constructor.arity} values", start)
-        return ConstructorPattern(constructor, fields)
+        return relay.ConstructorPattern(constructor, fields)
 
-    def _patterns(self) -> tuple[Pattern, ...]:
+    def _patterns(self) -> tuple[relay.Pattern, ...]:
         return tuple([self._pattern() for _ in self._tokens.until(")")])
 
-    def _operands(self, count: int) -> list[Expr]:
+    def _operands(self, count: int) -> list[relay.Expr]:
         tokens, start = self._tokens, self._tokens.start
         name = tokens.advance()
         tokens.expect("(")

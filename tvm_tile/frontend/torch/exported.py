@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,3 +71,11 @@ def copied_graph(program: ExportedProgram) -> fx.Graph:
     for node, before in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name = before.name  # also one that Python has taken, such as "input"
     return graph
+
+
+def given_functions(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[str, fx.GraphModule]]:
+    """The functions that an operator is given, by the attributes that hold them."""
+    for other in node.all_input_nodes:
+        inner = getattr(module, str(other.target), None) if other.op == "get_attr" else None
+        if isinstance(inner, fx.GraphModule):
+            yield str(other.target), inner

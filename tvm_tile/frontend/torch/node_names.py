@@ -11,6 +11,8 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from tvm_tile.frontend.torch.exported import given_functions
+
 _LIBRARY = "torch.nn.modules."
 # Of modules that Dynamo traced: L['self'].layers._modules['0']
 _ROOT = re.compile(r"^L\['self'\]\.?|^L__self___?")
@@ -73,7 +75,7 @@ def _names_in(module: fx.GraphModule, region: str, owners: Mapping[fx.Node, str]
     modules = {node: module_of(node) for node in nodes}
     for node in nodes:
         readers = (owned[other] for other in node.all_input_nodes if other in owned)
-        is_region = any(_regions(module, node))
+        is_region = any(given_functions(module, node))
         if not (any(modules[node]) or is_region) and (path := next(readers, "")):
             modules[node] = path, ""
     counts = Counter(path for path, _ in modules.values())
@@ -85,7 +87,7 @@ def _names_in(module: fx.GraphModule, region: str, owners: Mapping[fx.Node, str]
         operator = "" if path and path in single else _operator(node)
         name = _named(path or region, kind, operator)
         known[node.name, len(sources(node))] = name
-        for attribute, inner in _regions(module, node):
+        for attribute, inner in given_functions(module, node):
             regions[attribute] = _names_in(inner, name, _handed_in(node, inner, owned))
     return NodeNames(known, regions)
 
@@ -98,14 +100,6 @@ def _with_views(owners: Mapping[fx.Node, str], nodes: Iterable[fx.Node]) -> dict
         if len(paths) == 1 and (path := paths.pop()):
             owned[node] = path
     return owned
-
-
-def _regions(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[str, fx.GraphModule]]:
-    """The graphs that an operator is given, by their attributes."""
-    for other in node.all_input_nodes:
-        inner = getattr(module, str(other.target), None) if other.op == "get_attr" else None
-        if isinstance(inner, fx.GraphModule):
-            yield str(other.target), inner
 
 
 def _handed_in(

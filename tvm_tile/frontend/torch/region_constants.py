@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from tvm_tile.frontend.torch.exported import copied_graph, with_graph
+from tvm_tile.frontend.torch.exported import copied_graph, given_functions, with_graph
 
 _OPS = torch.ops.higher_order
 # Which argument of an operator holds the operands that all of its functions take last.
@@ -82,7 +82,7 @@ def _handed(
     """
     functions: dict[str, fx.GraphModule] = {}
     for node in list(graph.nodes):
-        given = dict(_functions(module, node))
+        given = dict(given_functions(module, node))
         needed = {key: one for inner in given.values() for key, one in _held(inner).items()}
         held = operator.attrgetter(node.target)(module) if node.op == "get_attr" else None
         if id(held) in places:
@@ -92,14 +92,6 @@ def _handed(
             _append(node, tuple(places[key] for key in needed))
             functions |= {name: _taking(inner, needed) for name, inner in given.items()}
     return fx.GraphModule({**dict(module.named_children()), **functions}, graph)
-
-
-def _functions(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[str, fx.GraphModule]]:
-    """The functions that an operator is given, by the attributes that hold them."""
-    for other in node.all_input_nodes:
-        inner = getattr(module, str(other.target), None) if other.op == "get_attr" else None
-        if isinstance(inner, fx.GraphModule):
-            yield str(other.target), inner
 
 
 def _append(node: fx.Node, operands: tuple[fx.Node, ...]) -> None:

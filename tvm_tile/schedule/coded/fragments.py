@@ -22,7 +22,6 @@ from tvm_tile.schedule.coded.words import add, bits_of, choose_bytes, multiply_a
 
 PAIRS = 2  # of 16 codes, that a thread has
 _BYTE = 8  # bits
-_SIGN = 0x8000
 _HALF_BITS = 16
 # A number whose neighbours are one apart, its bits, and 1.
 _ONE = {"float16": (1024, 0x6400, 0x3C00), "bfloat16": (128, 0x4300, 0x3F80)}

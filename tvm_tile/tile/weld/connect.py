@@ -249,7 +249,7 @@ def _computing(rows: int, groups: _Groups, gain: Gain, alone: Alone) -> tuple[fl
 
 
 def _first(rows: int, takers: frozenset[int], groups: _Groups) -> _Groups:
-    """Group that takes some rows first, if all else takes them behind it."""
+    """A group that takes some rows ahead of all others that do, if there is one, by its place."""
     place = min(groups, key=lambda place: groups[place][0][-1], default=-1)
     group = groups[place][0] if groups else ()
     others = takers.difference(group)

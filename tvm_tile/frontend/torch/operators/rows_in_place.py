@@ -26,7 +26,7 @@ from tvm_tile.frontend.torch.emit import Emit, shape_of
 from tvm_tile.frontend.torch.operators.indexing import at_broadcast, broadcast_index, unflattened
 from tvm_tile.frontend.torch.places import Places
 from tvm_tile.loops.gather import clamped, counted_from_end, is_inside
-from tvm_tile.loops.rows import number
+from tvm_tile.loops.rows import each_element, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,7 @@ def _loops(
         given = argument("values", values)
         counts = [updates.extents[axis] for axis in updates.others]
         counts.insert(updates.start, updates.count)
-        with ib.grid(*map(number, counts)) as variables, ib.sblock("write_rows"):
-            loops = [variables] if isinstance(variables, tirx.Var) else list(variables)
-            at = [
-                ib.axis.spatial(number(count), loop)
-                for count, loop in zip(counts, loops, strict=True)
-            ]
+        with each_element("write_rows", counts) as at:
             own = at[updates.start]
             chosen = own if sources is None else tirx.BufferLoad(sources, [own])
             position = updates.position(tirx.max(chosen, number(0)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
@@ -11,7 +9,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.frontend.torch.emit import Emit
 from tvm_tile.frontend.torch.operators.rows_in_place import argument, load
 from tvm_tile.frontend.torch.places import Places
-from tvm_tile.loops.rows import number
+from tvm_tile.loops.rows import each_element
 
 
 def write_slices(emit: Emit, x: relax.Expr, value: relax.Expr, places: Places) -> relax.Expr:
@@ -33,13 +31,7 @@ def _loops(x: relax.Expr, value: relax.Expr, places: Places) -> tirx.PrimFunc:
         ib.func_name("write_slices")
         ib.func_attr({"tirx.noalias": True})
         data, given = argument("data", x), argument("values", value)
-        extents = places.shape or (1,)
-        with ib.grid(*map(number, extents)) as found, ib.sblock("write_slices"):
-            loops = [found] if isinstance(found, tirx.Var) else list(found)
-            at = [
-                ib.axis.spatial(number(extent), loop)
-                for extent, loop in zip(extents, loops, strict=True)
-            ]
-            index: list[Any] = at if places.shape else []
+        with each_element("write_slices", places.shape or (1,)) as at:
+            index = at if places.shape else []
             ib.buffer_store(data, load(given, index), places.at(index))
     return builder.get().without_attr("global_symbol")
