@@ -19,7 +19,7 @@ from tvm_tile._version import __version__
 from tvm_tile.compat import check_installation
 
 if TYPE_CHECKING:
-    from tvm_tile.compiling import compile
+    from tvm_tile.compiling import compile, predict
     from tvm_tile.device import Device, devices, find_device
     from tvm_tile.errors import (
         BoundError,
@@ -96,6 +96,7 @@ __all__ = [
     "devices",
     "find_device",
     "load",
+    "predict",
     "quantize",
     "schedule",
 ]
@@ -112,6 +113,7 @@ _HOMES = {
     "RelayText": "tvm_tile.frontend",
     "compare": "tvm_tile.runtime.comparing",
     "compile": "tvm_tile.compiling",
+    "predict": "tvm_tile.compiling",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",
     "load": "tvm_tile.runtime",

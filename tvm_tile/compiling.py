@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
 
 from tvm_tile.build import Builder
-from tvm_tile.build.constants import ConstantPool, TakenConstants, inline_bytes
+from tvm_tile.build.constants import ConstantPool, TakenConstants
 from tvm_tile.build.dispatch import script_of
+from tvm_tile.build.unbuilt import Unbuilt
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors.arguments import check_entries, checked_sizes
+from tvm_tile.files.store import Store
 from tvm_tile.frontend import (
     Imported,
     Params,
@@ -23,37 +25,29 @@ from tvm_tile.frontend import (
 from tvm_tile.frontend.asked import Asked
 from tvm_tile.frontend.loops import wants_kernel
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
-from tvm_tile.graph.open_extents import Open, Symbol, top
+from tvm_tile.graph.open_extents import Open, top
 from tvm_tile.graph.signature import require_common_state
-from tvm_tile.graph.user_names import names_by_function
-from tvm_tile.options import Options, checked_options, with_options
+from tvm_tile.options import Options, checked_options, require_no_runs, with_options
 from tvm_tile.passes import (
     FirstChoices,
     MeasureCandidates,
     PlanFunction,
     Remembered,
-    conditional_calls,
-    foreign_calls,
-    has_open_loops,
     matrix_dtypes,
     schedule_module,
 )
-from tvm_tile.passes.lower.count_launches import count_launches
-from tvm_tile.passes.lower.planned_memory import planned_bytes
-from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
 from tvm_tile.passes.state.pass_weights import PassWeights
-from tvm_tile.pipeline import Lowered, captures, fuse_model, lower
-from tvm_tile.report.machine_code import with_launches, with_resources
+from tvm_tile.pipeline import fuse_model, lower
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, HeldMemory
 from tvm_tile.runtime.entries import models_of, saved_of
 from tvm_tile.runtime.manifest import WHOLE
-from tvm_tile.stages.coscheduling import Coscheduling
 from tvm_tile.stages.guarded import Progress, one_compilation, told_apart
 from tvm_tile.stages.known_models import KnownModels
-from tvm_tile.stages.opened_store import open_store, origin_of
+from tvm_tile.stages.opened_store import open_store
 from tvm_tile.stages.opening import Opening, near
+from tvm_tile.stages.reporting import Behind, left_for_kernels
 from tvm_tile.verify import CompiledAgain, Kernels, LateVerifier, Verifier
 
 _KEYWORDS = "device", "inputs", "example_inputs", "params", "weights", "options", "progress"
@@ -240,27 +234,49 @@ class _Compiler:
         *,
         as_stored: bool = False,
         opening: Opening | None = None,
-        notes: tuple[str, ...] = (),
     ) -> CompiledModel:
-        """The stages behind the import; weights are kept ``as_stored`` where others read them.
+        """The stages behind the import; weights are kept ``as_stored`` where others read them."""
+        record, options = self.record, self.options
+        store, workers = open_store(options), options.parallel_builds
+        builder = Builder(record, workers=workers, on_kernel=self.progress, store=store)
+        behind = self.behind_stages(
+            builder, imported, watch, importer, as_stored=as_stored, opening=opening, store=store
+        )
+        imported, lowered = behind.imported, behind.lowered
+        program = replace(builder.build(lowered.mod), constants=behind.taken.constants)
+        watch.lap("schedule and lower", _within(builder, lowered.measure))
+        report = behind.report(record, options, watch)
+        signature = imported.inputs, imported.outputs
+        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, behind.symbols))
+        found = program, record.name, *signature, report, verifier
+        return CompiledModel(*found, imported.effects, self.held)
+
+    def behind_stages(
+        self,
+        builder: Builder,
+        imported: Imported,
+        watch: Stopwatch,
+        importer: Importer | None = None,
+        *,
+        as_stored: bool = False,
+        opening: Opening | None = None,
+        store: Store | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> Behind:
+        """A model behind all stages that know Relax.
 
         If loops turn out to fit into no kernel that were made for one, all begins again with the
         model imported without these.
         """
-        record, options = self.record, self.options
-        store, workers = open_store(options), options.parallel_builds
-        builder = Builder(record, workers=workers, on_kernel=self.progress, store=store)
-        taken = TakenConstants(self.pool)
-        state = len(imported.effects.state)
-        passing = [PassWeights(state, taken.position)]
+        taken, state = TakenConstants(self.pool), len(imported.effects.state)
         lowered = lower(
             imported.mod,
-            record,
-            options,
+            self.record,
+            self.options,
             builder,
             store,
             watch,
-            passing,
+            [PassWeights(state, taken.position)],
             state,
             as_stored=as_stored,
             opening=opening,
@@ -268,28 +284,50 @@ class _Compiler:
         if importer is not None and any(map(wants_kernel, lowered.done.mod.functions.values())):
             watch.lap("loops that no kernel holds")
             plain, _ = importer(in_loops=False)
-            notes = _left_for_kernels(lowered.done)
-            return self.compiled(model, plain, watch, as_stored=as_stored, notes=notes)
-        program = replace(builder.build(lowered.mod), constants=taken.constants)
-        watch.lap("schedule and lower", _within(builder, lowered.measure))
-        done = _known(lowered, record, builder, options)
-        symbols, effects = () if opening is None else opening.symbols, imported.effects
-        notes = *imported.notes, *notes, *options.notes(record), *_notes(lowered)
-        notes = *notes, *effects.describe(), *_open_notes(symbols, options)
-        known = Report(
-            *(record.name, (), notes, watch.stages, lowered.fused.decisions),
-            is_estimated=record.is_estimated,
-            turned=lowered.fused.turned,
-            coded=(*lowered.fused.coded, *imported.weights),
-            symbols=symbols,
-            weights=sum(len(c.data) for c in set(program.constants)) + inline_bytes(lowered.mod),
-            origin=origin_of(options),
-            has_open_loops=has_open_loops(lowered.done.mod),
-        )
-        report = done.report(known, record)
-        signature = imported.inputs, imported.outputs
-        verifier = Verifier.of(model, Kernels.of(*lowered.parts, record, builder, symbols))
-        return CompiledModel(program, record.name, *signature, report, verifier, effects, self.held)
+            left = left_for_kernels(lowered.done)
+            return self.behind_stages(
+                builder, plain, watch, as_stored=as_stored, store=store, notes=left
+            )
+        symbols = () if opening is None else opening.symbols
+        return Behind(imported, lowered, builder, taken, symbols, notes)
+
+
+def predict(
+    model: Any,
+    device: Any = "auto",
+    *,
+    inputs: Mapping[str, Sequence[int | Open]] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    params: Params | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+    **named: Any,
+) -> Report:
+    """What a compiled model would take on a GPU, without one, and without its compiler.
+
+    Kernels are chosen as :func:`compile` does, and none is built: persistent ones are taken to
+    have as many registers as they may, and kernels that do not build are not found.
+
+    Args and errors are those of :func:`compile`, but for ``topk`` and ``verify``, for which kernels
+    run.
+
+    Returns:
+        The report that the compiled model would have: ``predicted_seconds`` of a run, its kernels,
+        launches, traffic and memory.
+
+    Raises:
+        OptionError: an option is unknown, or wants kernels to run.
+    """
+    options = checked_options(options, named, _KEYWORDS)
+    require_no_runs(options)
+    with one_compilation():
+        record, watch = with_options(resolve_device(device), options), Stopwatch()
+        importer = partial(_import, record, Asked(model, inputs, example_inputs, params), options)
+        imported, opening = importer()
+        watch.lap("import")
+        compiler = _Compiler(record, options, None, ConstantPool(), HeldMemory())
+        behind = compiler.behind_stages(Unbuilt(record), imported, watch, importer, opening=opening)
+        watch.lap("schedule and lower")
+        return behind.report(record, options, watch)
 
 
 def schedule(
@@ -348,46 +386,7 @@ def _import(
     return whole, Opening(opened.symbols, lambda point: at(point).mod)
 
 
-def _left_for_kernels(done: Coscheduling) -> tuple[str, ...]:
-    """A line for people about each loop on the host that had better been written out."""
-    loops = {str(var.name_hint) for var, f in done.mod.functions_items() if wants_kernel(f)}
-    return tuple(
-        f"{name} is written out: as a loop {left.reason}"
-        for left in done.left_apart
-        for name in left.functions
-        if name.rpartition("_")[0] in loops or name in loops
-    )
-
-
-def _notes(lowered: Lowered) -> Iterator[str]:
-    """Lines for people about what was measured, and what is not computed by kernels of ours."""
-    yield from lowered.measure.notes
-    yield from foreign_calls(lowered.fused.mod)
-    yield from conditional_calls(lowered.done.mod)
-
-
-def _open_notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
-    """Lines for people about open extents, none where there are none."""
-    for symbol in symbols:
-        yield f"open extent {symbol}"
-    if symbols and options.topk > 1:
-        yield "not measured: kernels that depend on open extents are the model's first choices"
-
-
 def _within(builder: Builder, measure: MeasureCandidates) -> dict[str, float]:
     """Seconds of the stages that take place while kernels are scheduled and lowered."""
     measured = {"measure": measure.seconds} if measure.seconds else {}
     return {"machine code": builder.compiler_seconds, **measured}
-
-
-def _known(lowered: Lowered, device: Device, builder: Builder, options: Options) -> Coscheduling:
-    """Facts known at the end: names of kernels' values, kernels' resources, launches of a run."""
-    done = lowered.done
-    known = with_resources(done.kernels, builder.resources(done.mod), device)
-    names = names_by_function(done.mod)
-    known = tuple(replace(kernel, names=names.get(kernel.name, ())) for kernel in known)
-    counts, early = builder.kernel_counts(done.mod), builder.dependent_counts(done.mod)
-    launches = count_launches(lowered.mod, counts, early) if captures(device, options) else None
-    graphs, planned = read_kernel_graphs(done.mod), planned_bytes(lowered.mod)
-    known = with_launches(known, counts)
-    return replace(done, kernels=known, launches=launches, graphs=graphs, planned=planned)

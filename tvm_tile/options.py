@@ -176,3 +176,17 @@ def with_options(device: Device, options: Options) -> Device:
     """
     options.check_device(device)
     return with_tf32(device) if options.tf32 else device
+
+
+def require_no_runs(options: Options) -> None:
+    """Refuse options by which a compilation runs kernels.
+
+    Raises:
+        OptionError: candidates are to be measured, or kernels to be verified.
+    """
+    if options.topk > 1 or options.verify:
+        raise OptionError(
+            "a prediction builds and runs no kernel",
+            f"topk={options.topk}" if options.topk > 1 else "verify=True",
+            "leave it out, or compile the model",
+        )

@@ -94,6 +94,11 @@ def mark(
     return func.with_attr(_MARK, {**names, _SECONDS: float(seconds), _LETS_GO: lets_go.value})
 
 
+def is_marked(func: Any) -> bool:
+    """Whether kernels of a function are to start early; see :func:`mark`."""
+    return _MARK in (func.attrs or {})
+
+
 def asked_ahead(func: Any) -> frozenset[str] | None:
     """Names of the parameters that a scheduled PrimFunc touches before it waits by itself.
 

@@ -196,6 +196,11 @@ class Builder:
             if isinstance(one, Built) and all(kernel.binary for kernel in one.kernels)
         }
 
+    def registers(self, mod: Any) -> dict[str, tuple[int | None, ...]]:
+        """Registers of a thread, of each kernel of functions as in :meth:`resources`; ``None`` of
+        kernels that nobody built."""
+        return {n: tuple(r.registers for r in own) for n, own in self.resources(mod).items()}
+
     def kernel_counts(self, mod: Any) -> dict[str, int]:
         """How many kernels each of a module's PrimFuncs became; without those that do not build."""
         return {name: len(own) for name, own in self._launched(mod).items()}

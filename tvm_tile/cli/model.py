@@ -24,16 +24,23 @@ _LOW_BIT: dict[str, bool | Literal["auto"]] = {"auto": "auto", "all": True, "non
 
 
 def add_model_command(
-    commands: Any, name: str, run: Any, help_text: str, model_help: str
+    commands: Any,
+    name: str,
+    run: Any,
+    help_text: str,
+    model_help: str,
+    *,
+    on_many: bool = False,
 ) -> argparse.ArgumentParser:
-    """A command on a model."""
+    """A command on a model; ``on_many`` devices, if it takes one after the other."""
     sub: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
     sub.set_defaults(run=run)
     sub.add_argument("model", type=Path, help=model_help)
     device = sub.add_argument(
         "--device",
+        action="append" if on_many else "store",
         help="such as nvidia/h200, the file of a record that `tvm-tile calibrate` wrote, cuda or "
-        "rocm; by default auto, the GPU that is present",
+        "rocm; by default auto, the GPU that is present" + "; may be repeated" * on_many,
     )
     device.completer = device_names  # type: ignore[attr-defined]  # where argcomplete looks
     sub.add_argument(
@@ -138,7 +145,7 @@ def _compiled(arguments: argparse.Namespace) -> CompiledModel:
         "device": arguments.device or "auto",
         "inputs": dict(arguments.inputs) or None,
         "params": arguments.params,
-        "options": _options(arguments),
+        "options": options_of(arguments),
     }
     if arguments.verbosity is Verbosity.QUIET:
         return tvm_tile.compile(arguments.model, **given)
@@ -161,7 +168,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
             yield f"--{name.replace('_', '-')}"
 
 
-def _options(arguments: argparse.Namespace) -> Options:
+def options_of(arguments: argparse.Namespace) -> Options:
     """Compilation options of a command."""
     from tvm_tile.options import Options
 

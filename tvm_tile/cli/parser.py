@@ -17,6 +17,7 @@ from tvm_tile.cli import (
     devices,
     doctor,
     explain,
+    predict,
     profile,
     report,
     run,
@@ -28,7 +29,7 @@ from tvm_tile.cli.verbosity import add_verbosity
 from tvm_tile.errors.closest import closest
 
 _COMMANDS = (
-    *(compile, run, explain, report, profile, compare, verify, schedule, sign),
+    *(compile, run, explain, predict, report, profile, compare, verify, schedule, sign),
     *(devices, calibrate, doctor, cache, completion),
 )
 

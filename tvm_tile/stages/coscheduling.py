@@ -20,14 +20,17 @@ from tvm_tile.passes.coschedule.reorder_calls import is_zeroing
 from tvm_tile.passes.flow.loops_in_kernels import LoopsInKernels, copies_for_loops
 from tvm_tile.passes.ir.count_calls import count_calls
 from tvm_tile.passes.scheduling.schedule_tiles import schedule_module
+from tvm_tile.plan.execution_plan import ExecutionPlan
 from tvm_tile.plan.proof import require_residency, residency
 from tvm_tile.plan.rprogram import Bounds, Control
 from tvm_tile.report.compiled import KernelReport, Launches
 from tvm_tile.report.kernel_graph import KernelGraph
 from tvm_tile.report.limits import limits_of
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport, report_persistent
+from tvm_tile.report.resources import Resources
 from tvm_tile.report.screen.persistent_text import described
 from tvm_tile.report.shown import Report
+from tvm_tile.tile.residency import launched_registers
 from tvm_tile.tile.time import least_seconds
 
 PERSISTENT = "persistent"
@@ -94,8 +97,11 @@ def coschedule_what_builds(
         return Coscheduling(scheduled, tuple(kernels))
     if control != "host":
         fused, scheduled, kernels = with_copies(fused, scheduled, kernels, device)
-    built = builder.resources(scheduled)
-    registers = {name: tuple(r.registers for r in own) for name, own in built.items()}
+    predicted = {kernel.name: kernel.registers for kernel in kernels}
+    registers = {
+        name: tuple(predicted.get(name) if taken is None else taken for taken in own)
+        for name, own in builder.registers(scheduled).items()
+    }
     known = device, fused, scheduled, kernels, registers
     facts = KernelFacts(*known)
     in_loops = KernelFacts(*known, in_loops=True, are_known=control == "auto")
@@ -168,9 +174,9 @@ def _proved(
             reason = failures[each.name].current
             failed[each.name] = f"the persistent kernel did not build: {reason}"
             continue
-        (taken,) = built[each.name]
-        shared = taken.shared + each.plan.shared_bytes
-        proof = residency(each.plan, taken.registers, shared, device)
+        registers, static = _taken(each.plan, built.get(each.name, ()), device)
+        shared = static + each.plan.shared_bytes
+        proof = residency(each.plan, registers, shared, device)
         try:
             require_residency(proof)
         except DeviceTooSmallError as error:
@@ -179,6 +185,16 @@ def _proved(
         made_of = each.operators, each.plan, each.apart_seconds
         proved.append(report_persistent(each.name, *made_of, proof, each.program))
     return tuple(proved), failed
+
+
+def _taken(plan: ExecutionPlan, built: Sequence[Resources], device: Device) -> tuple[int, int]:
+    """Registers of a persistent kernel's thread, and its own shared memory: as built, or as many
+    registers as it may have, where it was not."""
+    if built:
+        (own,) = built
+        return own.registers, own.shared
+    blocks = -(-plan.num_veus // device.multi_processor_count)
+    return launched_registers(device, blocks, plan.block_size), 0
 
 
 def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:

@@ -32,8 +32,8 @@ class KernelFacts:
         fused: the module before it was scheduled.
         scheduled: the module, with workspaces lifted.
         reports: reports of its kernels.
-        registers: name of a function -> registers of a thread, of each of its kernels, where they
-            are known.
+        registers: name of a function -> registers of a thread, of each of its kernels; ``None``
+            where nobody knows. What is not there does not build.
         in_loops: whether kernels are looked for that are slower than the best, where that one
             cannot be part of another.
         are_known: whether only those are whose times inside others are known: not of sums that
@@ -46,7 +46,7 @@ class KernelFacts:
         fused: tvm.IRModule,
         scheduled: tvm.IRModule,
         reports: Sequence[KernelReport],
-        registers: Mapping[str, tuple[int, ...]],
+        registers: Mapping[str, tuple[int | None, ...]],
         *,
         in_loops: bool = False,
         are_known: bool = False,
