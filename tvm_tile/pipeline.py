@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,27 +42,8 @@ from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.stages.coscheduling import Coscheduling, coschedule_what_builds
 from tvm_tile.stages.fusing import Fused, fuse
 from tvm_tile.stages.opening import Opening
+from tvm_tile.stages.reporting import Lowered, captures
 from tvm_tile.verify import Kernels
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A module behind all stages of Relax.
-
-    Attributes:
-        mod: module whose functions are scheduled, and whose calls and memory are those of TVM's
-            virtual machine.
-        fused: the model as it was fused the last time, and what was decided then.
-        parts: the module before and after it was scheduled, and the reports of its kernels.
-        done: results of co-scheduling, the persistent kernels of the module.
-        measure: the pass that has measured candidates, if the options ask for that.
-    """
-
-    mod: tvm.IRModule
-    fused: Fused
-    parts: tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]
-    done: Coscheduling
-    measure: MeasureCandidates
 
 
 def lower(
@@ -221,11 +201,6 @@ def _contents(mod: tvm.IRModule) -> dict[str, Any]:
         for var, func in mod.functions_items()
         if isinstance(func, tirx.PrimFunc)
     }
-
-
-def captures(device: Device, options: Options) -> bool:
-    """Whether launches are captured as graphs."""
-    return options.cuda_graph and device.supports_graphs
 
 
 def _lower(

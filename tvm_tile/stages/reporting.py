@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import tvm
+
 from tvm_tile.build import Builder
 from tvm_tile.build.constants import TakenConstants, inline_bytes
 from tvm_tile.device import Device
@@ -13,16 +15,37 @@ from tvm_tile.frontend.loops import wants_kernel
 from tvm_tile.graph.open_extents import Symbol
 from tvm_tile.graph.user_names import names_by_function
 from tvm_tile.options import Options
-from tvm_tile.passes import conditional_calls, foreign_calls, has_open_loops
+from tvm_tile.passes import MeasureCandidates, conditional_calls, foreign_calls, has_open_loops
 from tvm_tile.passes.lower.count_launches import count_launches
 from tvm_tile.passes.lower.planned_memory import planned_bytes
 from tvm_tile.passes.lower.read_kernel_graph import read_kernel_graphs
-from tvm_tile.pipeline import Lowered, captures
+from tvm_tile.report.compiled import KernelReport
 from tvm_tile.report.machine_code import with_launches, with_resources
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.stages.coscheduling import Coscheduling
+from tvm_tile.stages.fusing import Fused
 from tvm_tile.stages.opened_store import origin_of
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A module behind all stages of Relax.
+
+    Attributes:
+        mod: module whose functions are scheduled, and whose calls and memory are those of TVM's
+            virtual machine.
+        fused: the model as it was fused the last time, and what was decided then.
+        parts: the module before and after it was scheduled, and the reports of its kernels.
+        done: results of co-scheduling, the persistent kernels of the module.
+        measure: the pass that has measured candidates, if the options ask for that.
+    """
+
+    mod: tvm.IRModule
+    fused: Fused
+    parts: tuple[tvm.IRModule, tvm.IRModule, tuple[KernelReport, ...]]
+    done: Coscheduling
+    measure: MeasureCandidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +86,11 @@ class Behind:
             has_open_loops=has_open_loops(done.mod),
         )
         return done.report(known, record)
+
+
+def captures(device: Device, options: Options) -> bool:
+    """Whether launches are captured as graphs."""
+    return options.cuda_graph and device.supports_graphs
 
 
 def left_for_kernels(done: Coscheduling) -> tuple[str, ...]:
