@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from chain_bodies import attention, masked
-from decode_cases import DECODE_CASES, decode_case
+from decode_cases import DECODE_CASES, decode_case, known
 from emulated import Arguments, arguments, emulated_error, idle_barriers
 from joined import function_and_choices, tile_of
 from kernels import Input, rules_of
+from tvm.relax import op
 from warp_emulator import COMPILER
 
 from tvm_tile.build import Builder, Program
@@ -98,6 +99,21 @@ def test_tensor_cores_multiply_what_is_drawn(seed: int, tmp_path: Path) -> None:
     choice = own[int(rng.integers(len(own)))]
     error = error_of(choice, arguments(func), H200, tmp_path / "own", late=bool(seed % 2))
     assert error < {"float16": 8e-3, "bfloat16": 6e-2}[dtype], choice.tile
+
+
+def wide_weights(q: Any, k: Any, v: Any) -> Any:
+    """Attention whose weights stay float32."""
+    scores = known(op.matmul(q, known(op.permute_dims(k, [0, 1, 3, 2]))))
+    weights = known(op.nn.softmax(known(op.astype(scores, "float32"))))
+    summed = known(op.matmul(weights, known(op.astype(v, "float32"))))
+    return op.astype(summed, "float16")
+
+
+def test_weights_that_a_model_keeps_wide_are_not_rounded() -> None:
+    case = decode_case("wide weights", wide_weights, (4, 2, 1, 96, 64), dtype="float16")
+    _, found = function_and_choices(case, H200, schedule_decode)
+    assert found
+    assert not any(decode_tile(choice).on_matrices for choice in found)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

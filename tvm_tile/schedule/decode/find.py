@@ -23,10 +23,10 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock
 
-from tvm_tile.graph.expression import Expression, substituted, summand, variables_in
+from tvm_tile.graph.expression import Expression, is_load_of, substituted, summand, variables_in
 from tvm_tile.graph.extract import Names, affine_index, extract
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Operator, element_size
-from tvm_tile.schedule.attention.find import FEED_FORWARD, read_products
+from tvm_tile.schedule.attention.find import FEED_FORWARD, ProductsForm, read_products
 from tvm_tile.schedule.attention.weights import Weights, without_casts
 from tvm_tile.schedule.decode.appended import Appended, read_appended, split
 from tvm_tile.schedule.made_rows import MadeRow, made_row
@@ -149,20 +149,24 @@ def find_decode(task: Task) -> DecodeMatch | None:
         known[1].rows,
         task.graph.traffic,
         len(query.sums),
-        is_narrow=_is_narrow(element, known),
+        is_narrow=_is_narrow(element, form, known),
     )
     ends = form.weights, form.epilogue, form.params
     match = DecodeMatch(decode, shared, key, depth, column, query, known[0], known[1], *ends)
     return _appending(match, appended) if appended else match
 
 
-def _is_narrow(query: Expression, caches: Sequence[Cache]) -> bool:
-    """Whether keys, values and queries are of one type of 16 bits, as weights are where these are.
+def _is_narrow(query: Expression, form: ProductsForm, caches: Sequence[Cache]) -> bool:
+    """Whether keys, values, queries and weights are of one type of 16 bits.
 
-    A query may be widened for the product.
+    They may be widened for the products. Weights that a model keeps wider are not to be rounded.
     """
-    value = query.value.value if isinstance(query.value, tirx.Cast) else query.value
-    dtypes = {str(value.ty.dtype), *(own.rows.dtype for own in caches)}
+    product = summand(form.last)
+    values = form.values.source
+    sides = (product.a, product.b) if isinstance(product, tirx.Mul) else ()
+    made = [query.value, *(s for s in sides if not is_load_of(without_casts(s), values))]
+    bare = [value.value if isinstance(value, tirx.Cast) else value for value in made]
+    dtypes = {str(value.ty.dtype) for value in bare} | {own.rows.dtype for own in caches}
     return len(dtypes) == 1 and element_size(dtypes.pop()) == _NARROW
 
 
