@@ -28,6 +28,7 @@ PUBLIC = {
     "devices",
     "find_device",
     "load",
+    "predict",
     "quantize",
     "schedule",
 }
