@@ -27,7 +27,6 @@ from tvm_tile.report.compiled import KernelReport, Launches
 from tvm_tile.report.kernel_graph import KernelGraph
 from tvm_tile.report.limits import limits_of
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport, report_persistent
-from tvm_tile.report.resources import Resources
 from tvm_tile.report.screen.persistent_text import described
 from tvm_tile.report.shown import Report
 from tvm_tile.tile.residency import launched_registers
@@ -166,7 +165,7 @@ def _proved(
 ) -> tuple[tuple[PersistentReport, ...], Mapping[str, str]]:
     """The persistent kernels that build and whose vEUs are all resident, and why others are not."""
     failures = builder.find_failures(mod)
-    built = builder.resources(mod)
+    registers, built = builder.registers(mod), builder.resources(mod)
     proved: list[PersistentReport] = []
     failed: dict[str, str] = {}
     for each in made:
@@ -174,9 +173,11 @@ def _proved(
             reason = failures[each.name].current
             failed[each.name] = f"the persistent kernel did not build: {reason}"
             continue
-        registers, static = _taken(each.plan, built.get(each.name, ()), device)
-        shared = static + each.plan.shared_bytes
-        proof = residency(each.plan, registers, shared, device)
+        (taken,) = registers[each.name]
+        if taken is None:  # nothing is built: it will be compiled for as many as it may have
+            taken = _most_registers(each.plan, device)
+        static = sum(own.shared for own in built.get(each.name, ()))
+        proof = residency(each.plan, taken, static + each.plan.shared_bytes, device)
         try:
             require_residency(proof)
         except DeviceTooSmallError as error:
@@ -187,14 +188,10 @@ def _proved(
     return tuple(proved), failed
 
 
-def _taken(plan: ExecutionPlan, built: Sequence[Resources], device: Device) -> tuple[int, int]:
-    """Registers of a persistent kernel's thread, and its own shared memory: as built, or as many
-    registers as it may have, where it was not."""
-    if built:
-        (own,) = built
-        return own.registers, own.shared
+def _most_registers(plan: ExecutionPlan, device: Device) -> int:
+    """Registers of a thread with which all blocks of a persistent kernel are resident."""
     blocks = -(-plan.num_veus // device.multi_processor_count)
-    return launched_registers(device, blocks, plan.block_size), 0
+    return launched_registers(device, blocks, plan.block_size)
 
 
 def _by_reason(apart: Sequence[Apart]) -> Iterator[LeftApart]:
