@@ -266,7 +266,7 @@ def compared(name: str, ours: list[Any], theirs: list[Any], step: CompiledModel)
         "right" if all(same) and np.isfinite(error) else f"differs from step {same.index(False)}",
         error,
         (sum(kept.is_in_place for kept in state), len(state)),
-        sum(kernel.calls * kernel.launches for kernel in report.kernels),
+        report.launch_count,
         len(report.fallbacks),
     )
 

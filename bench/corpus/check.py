@@ -135,7 +135,7 @@ def _told(model: Any, device: str) -> dict[str, Any]:
     return {
         "inputs": tuple(f"{s.name} {list(s.shape)} {s.dtype}" for s in model.inputs),
         "kernels": len(report.kernels),
-        "launches": sum(kernel.calls * kernel.launches for kernel in report.kernels),
+        "launches": report.launch_count,
         "fallbacks": tuple(f"{k.operators[:80]}: {k.fallback}"[:200] for k in report.fallbacks),
         "predicted_s": None if device == EMULATED else report.predicted_seconds,
     }

@@ -43,12 +43,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _row(report: Report) -> tuple[str, ...]:
     """Cells on a device; times of a record that nobody measured are estimates."""
-    launches = sum(kernel.calls * kernel.launches for kernel in report.kernels)
-    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
     return (
         report.device,
         f"{report.at_least}{report.predicted_seconds * 1e6:.1f}{' (~)' * report.is_estimated}",
-        str(launches),
-        *(f"{size / 1e6:.2f}" for size in (traffic, report.weights, report.planned)),
+        str(report.launch_count),
+        *(f"{size / 1e6:.2f}" for size in (report.traffic, report.weights, report.planned)),
         str(len(report.fallbacks)),
     )

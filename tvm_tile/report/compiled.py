@@ -190,6 +190,16 @@ class ModelReport:
         return tuple(kernel for kernel in self.kernels if kernel.fallback)
 
     @property
+    def launch_count(self) -> int:
+        """Launches of a run, those in CUDA graphs included."""
+        return sum(kernel.calls * kernel.launches for kernel in self.kernels)
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that a run's kernels move to and from memory."""
+        return sum(kernel.calls * kernel.traffic for kernel in self.kernels)
+
+    @property
     def predicted_seconds(self) -> float:
         """Seconds of a run, launches included; at least, where :attr:`is_bound`.
 

@@ -104,9 +104,8 @@ class Report(ModelReport):
             f"each launched once: {seconds * 1e6:.1f} us {self.how} (without fallbacks), "
             f"{traffic / 1e6:.2f} MB of traffic"
         )
-        calls = sum(kernel.calls * kernel.launches for kernel in self.kernels)
         run = f"{self.at_least}{self.predicted_seconds * 1e6:.1f} us {self.how}"
-        yield f"one run: {calls} launches, {run}, with a warm cache"
+        yield f"one run: {self.launch_count} launches, {run}, with a warm cache"
         if self.launches is not None:
             yield self.launches.describe()
         if self.stages:

@@ -109,15 +109,13 @@ def _totals(content: Content) -> list[tuple[str, str, str]]:
         source = "L2 cache" if report.limits.is_cached else "memory"
         rate = numbers.rate_text(report.limits.bandwidth, "B")
         totals.append(("At best", time(report.limit_seconds), f"at {rate} of {source}"))
-    launches = sum(kernel.calls * kernel.launches for kernel in report.kernels)
     graphs = report.launches
     within = f"{graphs.captured} in CUDA graphs" if graphs is not None else "one by one"
-    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
     flops = sum(kernel.calls * kernel.flops for kernel in report.kernels)
     return [
         *totals,
-        ("Launches", str(launches), within),
-        ("Moves", numbers.bytes_text(traffic), "memory traffic"),
+        ("Launches", str(report.launch_count), within),
+        ("Moves", numbers.bytes_text(report.traffic), "memory traffic"),
         ("Computes", numbers.count_text(flops, "FLOP"), "all operations"),
         ("Keeps", numbers.bytes_text(report.weights), "of constants"),
     ]

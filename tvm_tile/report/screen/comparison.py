@@ -44,12 +44,11 @@ def _side(name: str, report: ModelReport, seconds: float, is_measured: bool) -> 
     how = "measured" if is_measured else report.how
     least = f", {duration(report.limit_seconds)} at best" if report.limits else ""
     yield f"{name}: {report.device}, a run takes {duration(seconds)} {how}{least}"
-    launches = sum(kernel.calls * kernel.launches for kernel in report.kernels)
     graphs = report.launches.graphs if report.launches else 0
-    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
     within = f" in {counted(graphs, 'CUDA graph')}" if graphs else ""
-    keeps = f"moves {size(traffic)}, keeps {size(report.weights)}"
-    yield f"   {len(report.kernels)} different kernels, {launches} launches{within}, {keeps}"
+    keeps = f"moves {size(report.traffic)}, keeps {size(report.weights)}"
+    launches = f"{report.launch_count} launches{within}"
+    yield f"   {len(report.kernels)} different kernels, {launches}, {keeps}"
     if report.origin is not None:
         yield f"   {report.origin.describe()}"
 

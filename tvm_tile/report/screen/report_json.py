@@ -54,7 +54,7 @@ def json_of(report: ModelReport, sort: Sort = "time") -> str:
         "limit_seconds": report.limit_seconds,
         "constant_bytes": report.weights,
         "planned_bytes": report.planned,
-        "launches": sum(kernel.calls * kernel.launches for kernel in report.kernels),
+        "launches": report.launch_count,
         "kernels": [_kernel(report, kernel) for kernel in sorted_by(report.kernels, sort)],
         "notes": report.notes,
     }

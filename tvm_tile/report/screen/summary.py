@@ -57,9 +57,9 @@ def _totals(report: ModelReport, measured: float, spread: float) -> Iterator[str
         rate = f"{report.limits.bandwidth * 1e-12:.2f} TB/s of its {cached}"
         least = duration(report.limit_seconds)
         yield f"  at best    {least}, were each kernel at the {rate} or at the peak of its units"
-    traffic = sum(kernel.calls * kernel.traffic for kernel in report.kernels)
     flops = sum(kernel.calls * kernel.flops for kernel in report.kernels)
-    yield f"  moves      {size(traffic)} to and from memory, computes {flops * 1e-9:.3g} GFLOP"
+    moved = f"{size(report.traffic)} to and from memory"
+    yield f"  moves      {moved}, computes {flops * 1e-9:.3g} GFLOP"
     yield f"  launches   {_launches(report)}"
     between = f" and {size(report.planned)} between kernels" * bool(report.planned)
     yield f"  keeps      {size(report.weights)} of constants{between} in the device's memory"
@@ -71,7 +71,7 @@ def _totals(report: ModelReport, measured: float, spread: float) -> Iterator[str
 
 def _launches(report: ModelReport) -> str:
     """Words for the launches of a run."""
-    count = sum(kernel.calls * kernel.launches for kernel in report.kernels)
+    count = report.launch_count
     if report.launches is None:
         return f"{count} kernels, one by one"
     graphs = f"{report.launches.graphs} CUDA graph{'s' * (report.launches.graphs != 1)}"
