@@ -111,7 +111,7 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
     if not device.has_asynchronous_copies or vector * size != VECTOR_BYTES or product.batch:
         return
     rows, vectors = extent_of(operator, product.rows), extent_of(operator, product.vectors)
-    half = device.shared_memory_per_multi_processor // 2
+    most_shared = device.shared_memory_per_multi_processor
     shapes = itertools.product(
         *(powers_of_two(32, 256), powers_of_two(1, 4), powers_of_two(_FEWEST_THREADS, 512)),
         *(powers_of_two(1, 8), _BLOCKS),
@@ -134,7 +134,7 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
         shared = ring + _staged(operator, product).shared_bytes
         most_blocks = -(-rows // (_FEWEST_THREADS // lanes))
         together = min(blocks, -(-most_blocks // device.multi_processor_count))
-        if together * (shared + device.reserved_shared_memory) > half:
+        if together * (shared + device.reserved_shared_memory) > most_shared:
             continue
         yield MatvecTile(
             *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
