@@ -15,7 +15,8 @@ static const int LEVELS = 7, SEVERAL = -1;  // another cluster, block, wave or t
 struct Moment { int at[LEVELS]; };  // all zeros: never
 struct Byte { Moment written, read; };
 struct Memory { const uchar *start; size_t size; Byte *bytes; };
-enum Access { LOADED, STORED, AWAITED, ARRIVED };  // AWAITED: a copy is under way to there
+// AWAITED: a copy is under way to there; TOLD: whoever comes from now on knows that it is there.
+enum Access { LOADED, STORED, AWAITED, ARRIVED, TOLD };
 
 static Memory memories[64];  // the first is a block's own
 static int memory_count, age, epochs[CLUSTER], turns[MOST_THREADS / 32];
@@ -57,6 +58,7 @@ UNWATCHED static void touch(const void *address, size_t size, Access access) {
     Moment now = {cluster, age, rank(), epochs[rank()], wave, turns[wave], current};
     for (size_t i = first; i < first + size && i < memories[m].size; i++) {
       Byte &byte = memories[m].bytes[i];
+      if (access == TOLD) { byte.written = {}; continue; }
       if (access != ARRIVED) check(byte.written, now, m, i);
       if (access == STORED || access == AWAITED) check(byte.read, now, m, i);
       if (access == LOADED) {

@@ -270,6 +270,59 @@ static void wait_group(int left) {  // the last of pending is not committed yet
 static void wait_all() { commit(); wait_group(0); }
 static void begun() {}  // the kernel before this one has ended
 
+// A barrier that counts arrivals and bytes, and numbers that blocks of a cluster write to each other,
+// whose bytes one counts: on their way until it is waited for (late), or there at once.
+struct Barrier { short count, missing; int bytes : 31; unsigned phase : 1; };
+struct Letter { uint32_t into; float value; uint32_t barrier; };
+static std::vector<Letter> letters, delivered;
+static int idle;
+UNWATCHED static Barrier *barrier_at(uint32_t at) { return (Barrier *)memory(at); }
+UNWATCHED static void mbarrier_init(uint32_t at, uint count) {
+  static_assert(sizeof(Barrier) == 8, "as in memory");
+  Barrier fresh{(short)count, (short)count, 0, 0};
+  memcpy(memory(at), &fresh, 8);
+}
+UNWATCHED static void settle(Barrier *at) {
+  if (at->missing || at->bytes) return;
+  at->missing = at->count, at->phase ^= 1, idle = 0;
+}
+UNWATCHED static void mbarrier_arrive(uint32_t at, uint) {
+  Barrier *barrier = barrier_at(at);
+  if (--barrier->missing < 0) __builtin_trap();
+  settle(barrier);
+}
+UNWATCHED static void mbarrier_expect(uint32_t at, uint bytes) {
+  barrier_at(at)->bytes += bytes;
+  mbarrier_arrive(at, 1);
+}
+UNWATCHED static void deliver(const Letter &letter) {
+  memcpy(memory(letter.into), &letter.value, 4);
+  delivered.push_back(letter);
+  barrier_at(letter.barrier)->bytes -= 4;
+  settle(barrier_at(letter.barrier));
+}
+static void map_address(uint32_t &into, uint32_t own, uint block) {
+  into = own + ((int)block - rank()) * MOST_BYTES;
+}
+UNWATCHED static void send(uint32_t into, float value, uint32_t barrier) {
+  Letter letter{into, value, barrier};
+  touch(memory(into), 4, AWAITED);
+  if (late) letters.push_back(letter); else deliver(letter);
+}
+UNWATCHED static void wait_for_letters(void *at, int parity) {
+  while ((int)((Barrier *)at)->phase == parity) {
+    if (++idle > 4 * threads && !letters.empty()) {  // as many as there are threads wait
+      deliver(letters.front());
+      letters.erase(letters.begin()), idle = 0;
+    }
+    if (idle > 1 << 24) __builtin_trap();  // for ever
+    next();
+  }
+  // What has come is ordered from here on.
+  for (auto &letter : delivered)
+    if (memory(letter.barrier) == at) touch(memory(letter.into), 4, TOLD);
+}
+
 template <bool TURNED>
 static void ldmatrix(uint32_t &r0, uint32_t &r1, uint32_t &r2, uint32_t &r3, uint32_t at) {
   Lane &own = lanes[current];
@@ -345,7 +398,7 @@ extern "C" const char *launch(int grid, int size, int count, void **arguments, s
   watch(__start_shared_memory, shared_size);
   for (int i = 0; i < count; i++) watch(arguments[i], sizes[i]);
   for (first_block = 0; first_block < grid && !first_race[0]; first_block += CLUSTER, age++) {
-    begun_threads = 0;
+    begun_threads = 0, letters.clear(), delivered.clear();
     memset(__start_shared_memory, 255, shared_size);  // NaN
     for (int t = 0; t < threads; t++) {
       pending[t].clear(), started[t] = done[t] = false;

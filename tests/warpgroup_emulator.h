@@ -7,34 +7,13 @@
 #define CUDART_INF_F INFINITY
 #define __grid_constant__
 struct CUtensorMap { uchar *data; int64_t rank, extents[5], strides[5], box[5], swizzled; };
-struct Barrier { short count, missing; int bytes : 31; unsigned phase : 1; };
 struct Box { CUtensorMap map; uint32_t into; int at[5]; uint32_t barrier; };
 struct Product { float *sums[128]; const uint32_t *left[4]; uint64_t a, b; int count, adds, turned, bfloat; };
 
 static std::vector<Box> boxes;
 static std::vector<std::vector<Product>> groups[MOST_THREADS];  // the last one is not committed yet
 static Meeting warpgroups[MOST_THREADS / 128];
-static int idle;
 static float passed[1024];
-
-static void mbarrier_init(uint32_t at, uint count) {
-  static_assert(sizeof(Barrier) == 8, "as in memory");
-  Barrier fresh{(short)count, (short)count, 0, 0};
-  memcpy(memory(at), &fresh, 8);
-}
-static void settle(Barrier *at) {
-  if (at->missing || at->bytes) return;
-  at->missing = at->count, at->phase ^= 1, idle = 0;
-}
-static void mbarrier_arrive(uint32_t at, uint) {
-  Barrier *barrier = (Barrier *)memory(at);
-  if (--barrier->missing < 0) __builtin_trap();
-  settle(barrier);
-}
-static void mbarrier_expect(uint32_t at, uint bytes) {
-  ((Barrier *)memory(at))->bytes += bytes;
-  mbarrier_arrive(at, 1);
-}
 
 // Lines of 128 bytes, whose sixteenths change places by the number of the line.
 static uint32_t swizzled(uint32_t at) { return at ^ (at >> 7 & 7) << 4; }

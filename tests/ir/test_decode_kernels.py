@@ -51,7 +51,9 @@ EMULATED = (
     "sunk constant float32",
 )
 LIMITS = {"float32": 1e-5, "float16": 8e-3}
-BARRIER = re.compile(r"tvm_builtin_(cuda_(cta|cluster)_sync|ptx_cp_async_wait_group)\w*\(\);")
+BARRIER = re.compile(
+    r"tvm_builtin_(cuda_cta_sync|ptx_cp_async_wait_group|cuda_mbarrier_wait)\w*\([^;]*\);"
+)
 
 
 def decode_tile(choice: Choice) -> DecodeTile:

@@ -133,19 +133,63 @@ def memory_of(block: Any, memory: Any, name: str) -> Any:
     return ib.decl_buffer(memory.ty.shape, dtype, data=pointer, scope="shared")
 
 
-def tell_cluster_of_begin() -> None:
-    """Tell the other blocks of the cluster that this one has begun; see
-    :func:`wait_for_begun_cluster`."""
-    ib.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned())
+class ClusterLetters:
+    """Numbers that the blocks of a cluster write to each other's shared memory, once.
 
+    A barrier in each block's memory counts the bytes that arrive there: who waits for it sees what
+    was written. A meeting of the cluster would order that, too, but before a thread arrives at one
+    it waits until all of the GPU sees all that it has ever written, for about a microsecond.
 
-def wait_for_begun_cluster() -> None:
-    """Wait until all blocks of the cluster have begun: so long nobody may write to their memory.
+    Why this is free of races: a block's first thread makes the barrier, and says how many bytes it
+    is to count, before it says that the block has begun; nobody writes to a block's memory before
+    all have begun; and nobody reads there what was written before the barrier has counted all of
+    it. No thread writes to a place that another uses. A block ends behind its wait, so that what
+    others write to it finds it there.
 
-    All threads have called :func:`tell_cluster_of_begin` before. That orders no loads and stores.
+    Args:
+        barrier: a number of 64 bits in shared memory.
+        memory: shared memory of float32, at the same place in each block.
     """
-    ib.evaluate(T.cuda.warp_sync())
-    ib.evaluate(T.ptx.barrier.cluster.wait.aligned())
+
+    def __init__(self, barrier: Any, memory: Any) -> None:
+        self._barrier, self._memory = barrier, memory
+
+    def begin(self, size: Any, thread: Any) -> None:
+        """Say that this block has begun, and how many bytes it will get; all threads run this."""
+        barrier = self._barrier.ptr_to([0])
+        with ib.If(thread == 0), ib.Then():
+            ib.evaluate(T.ptx.mbarrier.init.shared.b64(barrier, T.uint32(1)))
+            ib.evaluate(T.ptx.fence.mbarrier_init.release.cluster())
+            count = tirx.Cast("uint32", size)
+            ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(barrier, count))
+        ib.evaluate(T.cuda.warp_sync())
+        ib.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned())
+
+    def wait_for_begin(self) -> None:
+        """Wait until all blocks have begun: so long nobody may write; all threads run this."""
+        ib.evaluate(T.cuda.warp_sync())
+        ib.evaluate(T.ptx.barrier.cluster.wait.aligned())
+
+    def send(self, block: Any, place: Any, value: Any) -> None:
+        """Write a number to a place of a block's memory."""
+        into, barrier = (
+            self._mapped(own, block)
+            for own in (self._memory.ptr_to([place]), self._barrier.ptr_to([0]))
+        )
+        store = T.ptx["st_async.shared::cluster.mbarrier::complete_tx::bytes.f32"]
+        ib.evaluate(store(into, value, barrier))
+
+    def _mapped(self, pointer: Any, block: Any) -> Any:
+        """The address of this block's memory in another one's."""
+        mapped = ib.alloc_buffer((1,), "uint32", scope="local")
+        own = T.cuda.cvta_generic_to_shared(pointer)
+        number = tirx.Cast("uint32", block)
+        ib.evaluate(T.ptx.mapa.shared__cluster.u32(mapped[0], own, number))
+        return mapped[0]
+
+    def wait(self) -> None:
+        """Wait until all numbers have come."""
+        ib.evaluate(T.cuda.mbarrier_wait_acquire_cluster(self._barrier.ptr_to([0]), 0))
 
 
 def wait_for_cluster() -> None:

@@ -30,9 +30,8 @@ the worker's threads have read before the ``sync`` at the end of a step; what is
 behind the wait of those who asked and the ``sync`` that follows. Weights are written behind the
 ``sync`` at the end of the step before, and read behind the one that follows the wait for values.
 Sums overwrite stages behind a meeting of all threads, behind which nobody reads stages. What a
-block has added up it puts into memory of the cluster's blocks that they use for nothing else, once
-all of them have begun; each reads its own behind a wait of the cluster for itself, which orders
-that. Behind it no block touches another's memory, so each may end.
+block has added up it puts into memory of the cluster's blocks that they use for nothing else, and
+each reads its own when all has come (:class:`~tvm_tile.schedule.threads.ClusterLetters`).
 
 Numbers are added in an order that depends on nothing but the tile: every run gives the same bits.
 """
@@ -60,7 +59,7 @@ from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, 
 from tvm_tile.schedule.made_rows import WantedRow, make_rows
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import Numbers, tell_cluster_of_begin
+from tvm_tile.schedule.threads import Numbers
 from tvm_tile.tile.attention.decode_tile import Cached, DecodeTile, rooms_of
 
 
@@ -134,6 +133,8 @@ class _Worker:
         walk, then = rooms_of(tile)
         self._memory = Buffers.of(tile, threads.allocate(walk, then))
         self._places = GroupPlaces(found, self._group)
+        numbers = self._rank, self._thread
+        self._merging = Merging(found, tile, self._memory, self._places, buffers, numbers)
         own = tile, self._memory, (self._number, self._lane)
         self._products: Products = (
             MatrixProducts(*own, threads.sync) if tile.on_matrices else CoreProducts(*own)
@@ -169,8 +170,7 @@ class _Worker:
     def run(self) -> None:
         """Write all of it."""
         tile = self._tile
-        if tile.splits > 1:
-            tell_cluster_of_begin()
+        self._merging.begin()
         is_first = tirx.And(self._rank == 0, self._thread == 0)
         for row in range(self._rows):
             place = self._places.at(row)
@@ -338,5 +338,4 @@ class _Worker:
             ib.buffer_store(self._memory.marks, self._most[i], [mark])
             ib.buffer_store(self._memory.marks, self._total[i], [mark + 1])
         self._threads.meet()
-        numbers = self._rank, self._thread
-        Merging(self._found, tile, self._memory, self._places, self._buffers, numbers).run()
+        self._merging.run()

@@ -16,7 +16,7 @@ from tvm_tile.schedule.decode.find import DecodeMatch
 from tvm_tile.schedule.decode.places import GroupPlaces
 from tvm_tile.schedule.decode.worker import Buffers, registers
 from tvm_tile.schedule.tensor_cores.store import when
-from tvm_tile.schedule.threads import memory_of, wait_for_begun_cluster, wait_for_cluster
+from tvm_tile.schedule.threads import ClusterLetters
 from tvm_tile.tile.attention.decode_tile import DecodeTile
 
 _LOG2_E = 1 / math.log(2)
@@ -34,6 +34,8 @@ class Merging:
         numbers: number of the block in its cluster, and of the thread in the block.
     """
 
+    _SIZE = 4  # bytes of a number that blocks hand over
+
     def __init__(
         self,
         found: DecodeMatch,
@@ -48,26 +50,36 @@ class Merging:
         self._rank, self._thread = numbers
         self._rows = tile.decode.rows
         self._merged = registers(3)
+        self._letters = ClusterLetters(*memory.handed) if memory.handed else None
+
+    def begin(self) -> None:
+        """Tell the cluster that this block has begun; all threads run this, before :meth:`run`."""
+        tile, count = self._tile, self._rows * self._found.column.extent
+        if self._letters:
+            share: Any = tile.share
+            if count % tile.splits:
+                left = count - self._rank * tile.share
+                share = ib.max(ib.min(left, tile.share), 0)
+            numbers = tile.splits * (share + 2 * self._rows)
+            self._letters.begin(numbers * self._SIZE, self._thread)
 
     def run(self) -> None:
         """Add up the workers' sums, and the blocks'."""
         tile, columns = self._tile, self._found.column.extent
         count = self._rows * columns
-        if tile.splits > 1:
-            wait_for_begun_cluster()
+        if self._letters:
+            self._letters.wait_for_begin()
         with ib.serial(-(-count // tile.block_size)) as turn:
             number = ib.Bind(turn * tile.block_size + self._thread)
             with when([number < count] if count % tile.block_size else []):
                 row, column = ib.Bind(number // columns), ib.Bind(number % columns)
                 merged = self._merged_workers(row, column)
-                if tile.splits == 1:
-                    self._store(row, column, merged)
+                if self._letters:
+                    self._hand_over(self._letters, number, (row, column), merged)
                 else:
-                    self._hand_over(number, row, column, merged)
-        if tile.splits > 1:
-            # No load or store moves past it.
-            wait_for_cluster()
-            ib.evaluate(T.cuda.warp_sync())
+                    self._store(row, column, merged)
+        if self._letters:
+            self._letters.wait()
             self._merge_blocks()
 
     def _merged_workers(self, row: Any, column: Any) -> Any:
@@ -88,17 +100,17 @@ class Merging:
             parts.append((total, marks[mark], marks[mark + 1]))
         return _merged(self._merged, parts)
 
-    def _hand_over(self, number: Any, row: Any, column: Any, merged: Any) -> None:
+    def _hand_over(
+        self, letters: ClusterLetters, number: Any, place: tuple[Any, Any], merged: Any
+    ) -> None:
         """Put a sum of the block where the block finds it whose share it is, and its row's maximum
         and sum of weights where all find it."""
-        tile, own = self._tile, self._memory.own
-        theirs = memory_of(number // tile.share, own, "theirs")
+        tile, (row, column) = self._tile, place
         at = self._rank * tile.share + number % tile.share
-        ib.buffer_store(theirs, merged[0], [at])
+        letters.send(number // tile.share, at, merged[0])
         with when([column < tile.splits]):
-            each = memory_of(column, own, "each")
-            for place, value in zip(self._marks(self._rank, row), (1, 2), strict=True):
-                ib.buffer_store(each, merged[value], [place])
+            for mark, value in zip(self._marks(self._rank, row), (1, 2), strict=True):
+                letters.send(column, mark, merged[value])
 
     def _marks(self, block: Any, row: Any) -> tuple[Any, Any]:
         """Where a block's maximum and sum of weights of a row are in what it hands over."""
@@ -109,7 +121,7 @@ class Merging:
     def _merge_blocks(self) -> None:
         """Store this block's share of the sums of its cluster."""
         tile, columns = self._tile, self._found.column.extent
-        count, share, own = self._rows * columns, tile.share, self._memory.own
+        count, share, own = self._rows * columns, tile.share, self._memory.handed[1]
         with ib.serial(-(-share // tile.block_size)) as turn:
             place = ib.Bind(turn * tile.block_size + self._thread)
             number = ib.Bind(self._rank * share + place)

@@ -36,8 +36,8 @@ class Buffers:
         sums: float32, of each worker's parts those of all rows and columns.
         marks: float32, of each worker's rows the maximum, and the sum of weights.
         scores: scores of each worker by keys, float32, where tensor cores multiply.
-        own: float32, what the cluster's blocks hand to this one: sums, then maxima and sums of
-            weights.
+        handed: a barrier, and float32, what the cluster's blocks hand to this one: sums, then
+            maxima and sums of weights; nothing where there is no cluster.
     """
 
     appended: Sequence[Any]
@@ -48,18 +48,18 @@ class Buffers:
     sums: Any
     marks: Any
     scores: Any = None
-    own: Any = None
+    handed: Sequence[Any] = ()
 
     @classmethod
     def of(cls, tile: DecodeTile, rooms: Sequence[Any]) -> Buffers:
         """What lies in the rooms of :func:`~tvm_tile.tile.attention.decode.rooms_of`."""
         walk, _ = rooms_of(tile)
-        handed = rooms[: int(tile.splits > 1)]
+        handed = rooms[: 2 if tile.splits > 1 else 0]
         stay = len(handed) + (2 if tile.decode.appended else 0)
         queries, keys, values, weights, *scores = rooms[stay : len(walk)]
-        own = {"scores": scores[0] if scores else None, "own": handed[0] if handed else None}
         appended, behind = rooms[len(handed) : stay], rooms[-2:]
-        return cls(appended, queries, keys, values, weights, *behind, **own)
+        own = scores[0] if scores else None
+        return cls(appended, queries, keys, values, weights, *behind, own, handed)
 
 
 class Workers(Threads, Protocol):

@@ -198,8 +198,8 @@ class DecodeTile(Tile):
 def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """Layout of a block's shared memory, during the walk through the keys and behind it.
 
-    Both begin with what stays: if blocks share a group, what all of them hand to this one, its
-    share of their sums, then their maxima and sums of weights; and the rows that are appended to
+    Both begin with what stays: if blocks share a group, a barrier, and what all of them hand to
+    this one, its share of their sums, then their maxima and sums of weights; and the rows that are appended to
     keys and to values, if any. Then queries by rows, the stages of keys, those of values, and each
     worker's weights, for each of its keys those of all rows, or scores so and weights by rows, as
     tensor cores leave and take them; behind the walk each worker's parts of
@@ -210,7 +210,8 @@ def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     appended = (decode.keys, decode.values) if decode.appended else ()
     stay = [Room(rows.dtype, decode.appended * rows.columns) for rows in appended]
     if tile.splits > 1:
-        stay.insert(0, Room("float32", tile.splits * (tile.share + 2 * decode.rows)))
+        handed = Room("float32", tile.splits * (tile.share + 2 * decode.rows))
+        stay = [Room("uint64", 1), handed, *stay]
     by_keys = Room("float32", tile.workers * tile.lanes * tile.row_pitch)
     by_rows = Room(decode.values.dtype, tile.workers * decode.rows * tile.weight_pitch)
     walk = (
