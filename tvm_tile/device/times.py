@@ -102,8 +102,9 @@ class DependentLaunchTimes:
         overlap_seconds: time by which a kernel that starts early ends earlier.
         wait_seconds: time of waiting in a kernel that cannot start earlier.
         slowed_share: share of a kernel's time that it takes longer if it starts early.
-        ahead_seconds: most seconds of reading constants that it has behind it when the kernel
-            before it has ended, if it asks for them before it waits.
+        ahead_seconds: seconds of reading constants that it comes near to having behind it when the
+            kernel before it has ended, the more it asks for before it waits: of ``t`` seconds of
+            them ``t * ahead_seconds / (t + ahead_seconds)``.
     """
 
     origin: str

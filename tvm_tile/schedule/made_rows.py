@@ -35,8 +35,8 @@ from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
 from tvm_tile.graph.tile_graph import AffineIndex
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import steps
+from tvm_tile.tile.few_rows.few_vectors import MADE_AHEAD
 
-_MOST_HELD = 16  # elements of rows that a thread loads ahead of what it makes of them, and keeps
 
 
 class Reduces(Protocol):
@@ -107,7 +107,7 @@ class WantedRow:
     def held(self, count: int) -> int:
         """Elements that each of ``count`` threads can load ahead; none, if these are too many."""
         turns = -(-self.along[1] // count)
-        return turns if self.along[1] % count == 0 and turns <= _MOST_HELD else 0
+        return turns if self.along[1] % count == 0 and turns <= MADE_AHEAD else 0
 
 
 def make_rows(
@@ -130,7 +130,7 @@ def make_rows(
     batch: list[WantedRow] = []
     for row in rows:
         held = sum(other.held(lanes[0]) for other in (*batch, row))
-        if batch and (held > _MOST_HELD or not row.held(lanes[0])):
+        if batch and (held > MADE_AHEAD or not row.held(lanes[0])):
             _make(batch, threads, lanes, buffers)
             batch = []
         batch.append(row)
@@ -158,9 +158,9 @@ class _Making:
         wanted: the row.
         lanes: how many threads make it, and the number of this one.
         buffers: name of a parameter -> the buffer that stands for it.
-        places: of the elements that the thread makes, if what they are made of is in registers.
+        places: axes' values at each element of the thread, if what makes it is in registers.
         elements: these elements.
-        summands: for each sum what the thread adds up to it, if that is in registers.
+        summands: for each sum, the thread's part of it, if that is in registers.
     """
 
     wanted: WantedRow
@@ -201,8 +201,8 @@ class _Making:
                 value = summand.at({**place, own.axis: at}, known, self.buffers)
                 ib.buffer_store(total, total[0] + tirx.Cast("float32", value), [0])
 
-            for own_place, summand in zip(self.places, loaded, strict=bool(loaded)):
-                add(own_place[name], summand)
+            for own_place, held in zip(self.places, loaded, strict=False):  # all, or none
+                add(own_place[name], held)
             if not loaded:
                 _each(self.lanes, own.extent, functools.partial(add, summand=own.summand))
             threads.reduce(total, "sum", self.lanes[1])
@@ -268,7 +268,7 @@ def _each(lanes: tuple[int, Any], extent: int, write: Callable[[Any], None]) -> 
     """Deal the places along a row to the threads."""
     count, lane = lanes
     turns = -(-extent // count)
-    with steps(turns) if turns > _MOST_HELD else ib.unroll(turns) as turn:
+    with steps(turns) if turns > MADE_AHEAD else ib.unroll(turns) as turn:
         at = ib.Bind(turn * count + lane)
         with when([at < extent] if extent % count else []):
             write(at)

@@ -154,14 +154,14 @@ class ClusterLetters:
     def __init__(self, barrier: Any, memory: Any) -> None:
         self._barrier, self._memory = barrier, memory
 
-    def begin(self, size: Any, thread: Any) -> None:
-        """Say that this block has begun, and how many bytes it will get; all threads run this."""
+    def begin(self, count: Any, thread: Any) -> None:
+        """Say that this block has begun, and how many numbers it gets; all threads run this."""
         barrier = self._barrier.ptr_to([0])
         with ib.If(thread == 0), ib.Then():
             ib.evaluate(T.ptx.mbarrier.init.shared.b64(barrier, T.uint32(1)))
             ib.evaluate(T.ptx.fence.mbarrier_init.release.cluster())
-            count = tirx.Cast("uint32", size)
-            ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(barrier, count))
+            size = tirx.Cast("uint32", count) * T.uint32(element_size("float32"))
+            ib.evaluate(T.ptx.mbarrier.arrive.expect_tx.shared.b64(barrier, size))
         ib.evaluate(T.cuda.warp_sync())
         ib.evaluate(T.ptx.barrier.cluster.arrive.relaxed.aligned())
 

@@ -375,7 +375,8 @@ def _ahead(work: Work, model: _Model, scene: Scene) -> Quantity:
     if times is None or scene.start is Start.COLD:
         return 0.0
     asked = np.minimum(work.asked, work.read) * (1 - model.cached)
-    return np.minimum(asked / model.device.read_bandwidth, times.ahead_seconds)
+    behind, most = asked / model.device.read_bandwidth, times.ahead_seconds
+    return behind * most / (behind + most) if most else 0.0
 
 
 def _norm(power: float, *values: Quantity) -> Floats:

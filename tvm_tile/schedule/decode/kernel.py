@@ -133,8 +133,8 @@ class _Worker:
         walk, then = rooms_of(tile)
         self._memory = Buffers.of(tile, threads.allocate(walk, then))
         self._places = GroupPlaces(found, self._group)
-        numbers = self._rank, self._thread
-        self._merging = Merging(found, tile, self._memory, self._places, buffers, numbers)
+        who = self._rank, self._thread
+        self._merging = Merging(found, tile, self._memory, self._places, buffers, who)
         own = tile, self._memory, (self._number, self._lane)
         self._products: Products = (
             MatrixProducts(*own, threads.sync) if tile.on_matrices else CoreProducts(*own)
@@ -329,7 +329,7 @@ class _Worker:
 
     def _finish(self) -> None:
         """Put the worker's sums into shared memory, and add up all workers'."""
-        tile, rows = self._tile, self._rows
+        rows = self._rows
         self._threads.reduce(self._total, "sum", self._lane)
         self._threads.meet()
         self._products.lay_down()

@@ -34,8 +34,6 @@ class Merging:
         numbers: number of the block in its cluster, and of the thread in the block.
     """
 
-    _SIZE = 4  # bytes of a number that blocks hand over
-
     def __init__(
         self,
         found: DecodeMatch,
@@ -60,8 +58,7 @@ class Merging:
             if count % tile.splits:
                 left = count - self._rank * tile.share
                 share = ib.max(ib.min(left, tile.share), 0)
-            numbers = tile.splits * (share + 2 * self._rows)
-            self._letters.begin(numbers * self._SIZE, self._thread)
+            self._letters.begin(tile.splits * (share + 2 * self._rows), self._thread)
 
     def run(self) -> None:
         """Add up the workers' sums, and the blocks'."""

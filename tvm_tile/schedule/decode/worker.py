@@ -58,8 +58,8 @@ class Buffers:
         stay = len(handed) + (2 if tile.decode.appended else 0)
         queries, keys, values, weights, *scores = rooms[stay : len(walk)]
         appended, behind = rooms[len(handed) : stay], rooms[-2:]
-        own = scores[0] if scores else None
-        return cls(appended, queries, keys, values, weights, *behind, own, handed)
+        own: Any = {"scores": scores[0] if scores else None, "handed": handed}
+        return cls(appended, queries, keys, values, weights, *behind, **own)
 
 
 class Workers(Threads, Protocol):

@@ -199,10 +199,10 @@ def rooms_of(tile: DecodeTile) -> tuple[tuple[Room, ...], tuple[Room, ...]]:
     """Layout of a block's shared memory, during the walk through the keys and behind it.
 
     Both begin with what stays: if blocks share a group, a barrier, and what all of them hand to
-    this one, its share of their sums, then their maxima and sums of weights; and the rows that are appended to
-    keys and to values, if any. Then queries by rows, the stages of keys, those of values, and each
-    worker's weights, for each of its keys those of all rows, or scores so and weights by rows, as
-    tensor cores leave and take them; behind the walk each worker's parts of
+    this one, its share of their sums, then their maxima and sums of weights; and the rows that are
+    appended to keys and to values, if any. Then queries by rows, the stages of keys, those of
+    values, and each worker's weights, for each of its keys those of all rows, or scores so and
+    weights by rows, as tensor cores leave and take them; behind the walk each worker's parts of
     sums, and for each row its maximum and its sum of weights.
     """
     decode, stages = tile.decode, tile.workers * tile.stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +132,11 @@ class WalkingTile(Tile):
 
 
 def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
-    """``rounds`` with as many batches together as leave the busiest block the least to do.
+    """``rounds`` with as many batches together, and of up to an eighth fewer blocks, as leave the
+    busiest block the least to do.
+
+    Turns that go back and forth only make up for each other where a batch's tiles are about as many
+    as blocks, or a part of these.
 
     Args:
         rounds: rounds in which batches follow one another.
@@ -141,8 +146,10 @@ def balanced(rounds: Rounds, size: int, capacity: int) -> Rounds:
     if rounds.is_level:
         return rounds
     most = max(1, min(rounds.batches, capacity // size))
-    counts = (n for n in range(1, most + 1) if rounds.batches % n == 0)
-    return min((replace(rounds, together=n) for n in counts), key=lambda r: r.longest)
+    counts = [n for n in range(1, most + 1) if rounds.batches % n == 0]
+    grids = range(rounds.grid, rounds.grid - rounds.grid // 8 - 1, -1)
+    pairs = itertools.product(grids, counts)
+    return min((replace(rounds, grid=g, together=n) for g, n in pairs), key=lambda r: r.longest)
 
 
 def walked_steps(tile: WalkingTile, device: Device) -> float:
