@@ -38,7 +38,6 @@ from tvm_tile.schedule.threads import steps
 from tvm_tile.tile.few_rows.few_vectors import MADE_AHEAD
 
 
-
 class Reduces(Protocol):
     """Threads that add up what each of them has."""
 
