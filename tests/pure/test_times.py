@@ -317,6 +317,7 @@ def test_every_family_has_tiles_on_some_device(family: str) -> None:
 
 def twice_as_fast(device: Device) -> Device:
     """With everything at twice the clock, memory and launches too."""
+    early = device.dependent_launches
     return replace(
         device,
         clock=2 * device.clock,
@@ -327,6 +328,7 @@ def twice_as_fast(device: Device) -> Device:
         l2_bandwidth=2 * device.l2_bandwidth,
         launch_latency=device.launch_latency / 2,
         stream_launch_latency=device.stream_launch_latency / 2,
+        dependent_launches=early and replace(early, ahead_seconds=early.ahead_seconds / 2),
     )
 
 

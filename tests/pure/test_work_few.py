@@ -59,9 +59,10 @@ def test_matvec(sizes: tuple[int, int, int], dtype: str, layout: str) -> None:
         assert total(own, "stores") >= own.written
         # A warp's instruction is 32 multiply-adds; steps go on behind the end of the sum.
         assert 32 * total(own, "operations") >= vectors * rows * depth
-        step, closing = own.parts
-        assert step.repeats == tile.steps
-        assert 0 < step.loads * step.repeats <= tile.steps * tile.loads
+        *staged, step, closing = own.parts
+        assert len(staged) == (tile.stages > 0)  # vectors, where weights come through a ring
+        assert step.repeats == tile.steps * tile.turns
+        assert 0 < step.loads * step.repeats <= step.repeats * tile.loads
         assert bool(closing.barriers) == (tile.form == "column" or tile.lanes > 32)
     check_times(tiles)
 
