@@ -8,6 +8,7 @@ import re
 import threading
 from typing import Any
 
+from tvm_tile.build.pocl_processor import name_processor
 from tvm_tile.errors import BuildError, CompilerNotFoundError, DeviceError
 from tvm_tile.files.opencl_cache import bounded_caches
 
@@ -59,7 +60,9 @@ def _start() -> Any:
         raise CompilerNotFoundError(requirement, str(error), remedy) from error
     for platform in platforms:
         if platform.name == "Portable Computing Language":
-            return pyopencl.Context(platform.get_devices()[:1])
+            devices = platform.get_devices()[:1]
+            name_processor(devices[0])
+            return pyopencl.Context(devices)
     found = ", ".join(platform.name for platform in platforms) or "no OpenCL platform"
     raise CompilerNotFoundError(requirement, found, remedy)
 
