@@ -157,36 +157,30 @@ class _Making:
         wanted: the row.
         lanes: how many threads make it, and the number of this one.
         buffers: name of a parameter -> the buffer that stands for it.
-        places: axes' values at each element of the thread, if what makes it is in registers.
-        elements: these elements.
-        summands: for each sum, the thread's part of it, if that is in registers.
+        elements: the elements that the thread makes; none where these are too many to be held.
+        summands: for each sum what the thread adds up to it; likewise.
     """
 
     wanted: WantedRow
     lanes: tuple[int, Any]
     buffers: Mapping[str, Any]
-    places: Sequence[Place]
-    elements: Sequence[Expression]
-    summands: Sequence[Sequence[Expression]]
+    elements: Sequence[_Loaded]
+    summands: Sequence[Sequence[_Loaded]]
 
     @classmethod
     def begin(
         cls, wanted: WantedRow, lanes: tuple[int, Any], buffers: Mapping[str, Any]
     ) -> _Making:
         """Write the loads."""
-        (name, extent), (count, lane) = wanted.along, lanes
+        (name, extent), (count, lane), row = wanted.along, lanes, wanted.row
         turns = [ib.Bind(turn * count + lane) for turn in range(wanted.held(count))]
-        places = [{**wanted.place, name: at} for at in turns]
-        given = buffers, wanted.guard
-        summands = [
-            [
-                _loaded(own.summand, {**wanted.place, own.axis: at}, *given)
-                for at in (turns if own.extent == extent else ())
-            ]
-            for own in wanted.row.sums
-        ]
-        elements = [_loaded(wanted.row.element, place, *given) for place in places]
-        return cls(wanted, lanes, buffers, places, elements, summands)
+
+        def loaded(expression: Expression, axis: str) -> list[_Loaded]:
+            places = [{**wanted.place, axis: at} for at in turns]
+            return [_Loaded.of(expression, at, buffers, wanted.guard) for at in places]
+
+        summands = [loaded(s.summand, s.axis) if s.extent == extent else [] for s in row.sums]
+        return cls(wanted, lanes, buffers, loaded(row.element, name), summands)
 
     def finish(self, threads: Reduces) -> None:
         """Write the sums and the stores."""
@@ -196,41 +190,71 @@ class _Making:
             total = ib.alloc_buffer((1,), "float32", scope="local")
             ib.buffer_store(total, tirx.const(0.0, "float32"), [0])
 
-            def add(at: Any, summand: Expression, own: RowSum = own, total: Any = total) -> None:
-                value = summand.at({**place, own.axis: at}, known, self.buffers)
+            def add(value: Any, total: Any = total) -> None:
                 ib.buffer_store(total, total[0] + tirx.Cast("float32", value), [0])
 
-            for own_place, held in zip(self.places, loaded, strict=False):  # all, or none
-                add(own_place[name], held)
+            def add_at(at: Any, own: RowSum = own, add: Callable[[Any], None] = add) -> None:
+                add(own.summand.at({**place, own.axis: at}, known, self.buffers))
+
+            for each in loaded:
+                add(each.written(known, self.buffers))
             if not loaded:
-                _each(self.lanes, own.extent, functools.partial(add, summand=own.summand))
+                _each(self.lanes, own.extent, add_at)
             threads.reduce(total, "sum", self.lanes[1])
             known.append(total[0])
-        for own_place, element in zip(self.places, self.elements, strict=True):
-            self.wanted.store(own_place[name], element.at(own_place, known, self.buffers))
+        for element in self.elements:
+            self.wanted.store(element.place[name], element.written(known, self.buffers))
 
         def store(at: Any) -> None:
             value = row.element.at({**place, name: at}, known, self.buffers)
             self.wanted.store(at, value)
 
-        if not self.places:
+        if not self.elements:
             _each(self.lanes, extent, store)
 
 
-def _loaded(
-    expression: Expression, place: Place, buffers: Mapping[str, Any], guard: Sequence[Any]
-) -> Expression:
-    """An expression, with what it loads at a place in registers, but for what tells where."""
-    held = []
-    for load, met in _loads_ahead(expression):
-        value = replace(expression, value=_if(met, load)).at(place, (), buffers)
-        held.append((load, ib.Bind(_if(guard, value))))
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An expression at a place, with what it loads there in registers.
 
-    def register(node: Any) -> Any:
-        return next((kept for load, kept in held if node.same_as(load)), node)
+    Attributes:
+        expression: the expression; registers are given ahead of what is given otherwise.
+        place: the place.
+        registers: elements of buffers; what tells where to load is loaded when it is written.
+    """
 
-    mapped = tvm_ffi.structural_map(expression.value, [(ir.TensorLoad, register)], order="post")
-    return replace(expression, value=mapped)
+    expression: Expression
+    place: Place
+    registers: tuple[Any, ...]
+
+    @classmethod
+    def of(
+        cls,
+        expression: Expression,
+        place: Place,
+        buffers: Mapping[str, Any],
+        guard: Sequence[Any],
+    ) -> _Loaded:
+        """Write the loads, as far as conditions allow them."""
+        held = []
+        for load, met in _loads_ahead(expression):
+            value = replace(expression, value=_if(met, load)).at(place, (), buffers)
+            # Not a variable: TVM knows none of bfloat16 where a device has no such type.
+            register = ib.alloc_buffer((1,), str(load.ty.dtype), scope="local")
+            ib.buffer_store(register, _if(guard, value), [0])
+            held.append((load, register))
+
+        def kept(node: Any) -> Any:
+            return next((own[0] for load, own in held if node.same_as(load)), node)
+
+        value = tvm_ffi.structural_map(expression.value, [(ir.TensorLoad, kept)], order="post")
+        given = (*(own for _, own in held), *expression.given)
+        made = replace(expression, value=value, given=given)
+        return cls(made, place, tuple(own[0] for _, own in held))
+
+    def written(self, known: Sequence[Any], buffers: Mapping[str, Any]) -> Any:
+        """The value, of the sums that are known."""
+        return self.expression.at(self.place, [*self.registers, *known], buffers)
 
 
 def _if(conditions: Sequence[Any], value: Any) -> Any:
