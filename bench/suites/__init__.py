@@ -19,6 +19,7 @@ _SUITES = (
     "rnn",
     "control_flow",
     "decode",
+    "prefill",
     "shallow",
 )
 

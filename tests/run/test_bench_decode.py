@@ -14,8 +14,8 @@ from bench import record as records
 from bench.inputs import Placed, draw, reference
 from bench.report import decoding
 from bench.report.data import suite
-from bench.suites import choose, decode
-from bench.suites.networks.decode_step import decode_step
+from bench.suites import choose, decode, prefill
+from bench.suites.networks.decode_step import Prompt, decode_step
 from tests import tiny_decoders
 
 # Of transformers', whose names change from version to version.
@@ -49,6 +49,26 @@ def test_a_step_may_be_done_again_and_moves_with_its_cache(name: str) -> None:
     assert torch.allclose(first.double(), elsewhere, rtol=1e-3, atol=1e-5)
     assert torch.equal(tokens, first.argmax(-1, keepdim=True))
     assert inputs[1].item() == 20
+
+
+def test_a_prompt_is_its_steps() -> None:
+    made = tiny_decoders.MODELS["llama"]
+    prompt, step = (decode_step(*made, 1, 16, torch.float32, "cpu") for _ in range(2))
+    tokens = torch.tensor([[5, 3, 8, 1]])
+    with torch.no_grad():
+        logits, following = Prompt(prompt, 4)(tokens, torch.tensor([2]))
+        for place in range(4):
+            found, last = step(tokens[:, place : place + 1], torch.tensor([2 + place]))
+    assert torch.allclose(logits, found, rtol=1e-4, atol=1e-5)
+    assert torch.equal(following, last)
+
+
+def test_prompts_have_all_lengths_with_each_model() -> None:
+    chosen = choose(["prefill"], tokens=["147", "7364"])
+    assert len(prefill.workloads()) == 2 * 24
+    assert [w.name for w in chosen] == [
+        f"{name}@{tokens}" for name in ("llama-3.2-1b", "llama-3-8b") for tokens in (147, 7364)
+    ]
 
 
 def test_parameters_of_placed_modules_are_shared_and_buffers_are_not() -> None:

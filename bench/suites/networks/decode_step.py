@@ -54,6 +54,29 @@ class DecodeStep(nn.Module):
         return self
 
 
+class Prompt(nn.Module):
+    """A decoder over several tokens, which follow one another from a position on.
+
+    ``forward`` takes tokens, (1, tokens) of int64, and the first one's position, (1,) of int64, and
+    returns what a step does: logits of the last one, (1, vocabulary), and the next token, (1, 1).
+
+    Args:
+        step: the decoder with its cache.
+        tokens: of the prompt.
+    """
+
+    def __init__(self, step: DecodeStep, tokens: int) -> None:
+        super().__init__()
+        self.step = step
+        self.register_buffer("places", torch.arange(tokens))
+
+    def forward(
+        self, tokens: torch.Tensor, position: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        found: tuple[torch.Tensor, torch.Tensor] = self.step(tokens, position + self.places)
+        return found
+
+
 class _Listener(nn.Module):
     """Whisper's decoder, the keys and values of what was heard being in a cache already."""
 
