@@ -317,7 +317,7 @@ def test_gradients_are_those_of_all_else() -> None:
 @pytest.mark.parametrize(
     ("error", "told", "arguments"),
     [
-        (OptionError, "codes must be one of int2, int4, int8, nf4", {"codes": "int3"}),
+        (OptionError, "codes must be one of fp8, int2, int4, int8, nf4", {"codes": "int3"}),
         (OptionError, "codes must be one of", {"codes": 4}),
         (OptionError, "whole number", {"group": 0}),
         (OptionError, "whole number", {"group": 2.0}),

@@ -1,4 +1,4 @@
-"""Round the weights of linear layers to codes of a few bits: for trying, and for benchmarks.
+"""Round the weights of linear layers to codes of a few bits, or 8-bit floats: for trying things.
 
 Each weight is rounded to the nearest number that its codes can tell, whatever data come to the
 model. Methods that look at data, such as GPTQ and AWQ, lose less; what they make is compiled, too.
@@ -19,16 +19,20 @@ from tvm_tile.errors import ModelError, OptionError
 from tvm_tile.errors.arguments import check_count, check_flag
 from tvm_tile.torch.codebooks import CODEBOOKS, Codebook
 from tvm_tile.torch.coded_linear import CodedLinear, CodedMatrix
+from tvm_tile.torch.scaled_linear import ScaledLinear, scaled
 
 _LOG = logging.getLogger(__name__)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _MOST_TOLD = 8  # layers, in a message
+_GROUP = 128
+_FLOATS, _MULTIPLE = "fp8", 16  # inputs and outputs of layers that PyTorch multiplies so
 
 
 def quantize(
-    module: nn.Module, codes: str = "int4", *, group: int = 128, symmetric: bool = True
+    module: nn.Module, codes: str = "int4", *, group: int = _GROUP, symmetric: bool = True
 ) -> nn.Module:
-    """A copy of a module whose linear layers hold codes of a few bits instead of weights.
+    """A copy of a module whose linear layers hold codes of a few bits instead of weights, or
+    multiply 8-bit floats.
 
     Weights are rounded to nearest: this is for those who only have floating-point numbers, to try
     things and for benchmarks, and no substitute for methods that are calibrated with data. The copy
@@ -46,7 +50,10 @@ def quantize(
         module: module with ``nn.Linear`` layers; it stays as it is. Only what the copy still needs
             is copied, so that weights of codes are not in memory twice.
         codes: ``"int2"``, ``"int4"`` (the default) or ``"int8"``, or ``"nf4"``: sixteen quantiles
-            of the normal distribution (QLoRA, arXiv 2305.14314).
+            of the normal distribution (QLoRA, arXiv 2305.14314). Or ``"fp8"``: layers with a
+            multiple of 16 inputs and outputs multiply e4m3 floats, of GPUs that have these: weights
+            with a scale for each output, and activations, which are rounded when they come, with a
+            scale for each row. Both are the largest magnitude divided by 448.
         group: elements of a row of the weight that share a scale; whole bytes of codes; 128 by
             default.
         symmetric: True by default: of ``n`` bits, codes are ``-(2**(n-1) - 1)`` to
@@ -64,9 +71,14 @@ def quantize(
     Raises:
         ModelError: the argument is no module, or has no linear layers.
         OptionError: there are no such codes, the group is not of whole bytes, ``"nf4"`` is to have
-            zero points, or no linear layer can hold codes.
+            zero points, ``"fp8"`` other groups, or no linear layer can hold codes.
     """
-    codebook = _codebook(codes, group, symmetric)
+    codebook = None if codes == _FLOATS else _codebook(codes, group, symmetric)
+    if codebook is None:
+        if (group, symmetric) != (_GROUP, True):
+            requirement, found = "fp8 has a scale for each row", f"{group=}, {symmetric=}"
+            raise OptionError(requirement, found, "leave group and symmetric out")
+        group = _MULTIPLE
     if not isinstance(module, nn.Module):
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         raise ModelError("quantize takes a torch.nn.Module", kind, "pass the module itself")
@@ -75,14 +87,18 @@ def quantize(
         remedy = "pass a module with linear layers; other weights are not rounded"
         raise ModelError("a module to quantize has nn.Linear layers", "none", remedy)
     others = _read_by_others(module)
-    staying = {name: why for name, own in layers.items() if (why := _obstacle(own, group, others))}
+    multiples = (1 if codebook else group, group)
+    found = ((name, _obstacle(own, multiples, others)) for name, own in layers.items())
+    staying = {name: why for name, why in found if why}
     if len(staying) == len(layers):
-        remedy = "pass another group; layers of other kinds or types must be replaced first"
+        remedy = f"pass {'another group' if codebook else 'int8'}; other kinds or types of layers "
+        remedy += "must be replaced first"
         raise OptionError("some nn.Linear must be able to hold codes", _told(staying), remedy)
     if staying:
         _LOG.warning("linear layers keep their weights: %s", _told(staying))
     chosen = [own for name, own in layers.items() if name not in staying]
-    return copy.deepcopy(module, _replacements(chosen, codebook, group))
+    replaced = _replacements(chosen, codebook, group) if codebook else _floats(chosen)
+    return copy.deepcopy(module, replaced)
 
 
 def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -> dict[int, Any]:
@@ -97,10 +113,23 @@ def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -
     return copies
 
 
+def _floats(layers: Iterable[nn.Linear]) -> dict[int, Any]:
+    """What :func:`_replacements` says, but with layers that multiply 8-bit floats."""
+    copies: dict[int, Any] = {}
+    weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for layer in layers:
+        key, bias = id(layer.weight), copy.deepcopy(layer.bias, copies)
+        if key not in weights:
+            weights[key] = scaled(layer.weight.detach())
+        numbers, scales = weights[key]
+        copies[id(layer)] = ScaledLinear(numbers, scales.T, bias).train(layer.training)
+    return copies
+
+
 def _codebook(codes: str, group: int, symmetric: bool) -> Codebook:
     """The codebook of this name, after a check of the options."""
     check_flag("symmetric", symmetric)
-    names = sorted({name for name, _ in CODEBOOKS})
+    names = sorted({*(name for name, _ in CODEBOOKS), _FLOATS})
     if codes not in names:
         raise OptionError(f"codes must be one of {', '.join(names)}", repr(codes), 'pass "int4"')
     codebook = CODEBOOKS.get((codes, symmetric))
@@ -130,8 +159,8 @@ def _is_plain(layer: nn.Module) -> bool:
     return type(layer) is nn.Linear and not has_hooks and "forward" not in vars(layer)
 
 
-def _obstacle(layer: nn.Linear, group: int, others: frozenset[int]) -> str:
-    """Why a layer keeps its weight; empty where it need not."""
+def _obstacle(layer: nn.Linear, multiples: tuple[int, int], others: frozenset[int]) -> str:
+    """Why a layer keeps its weight, whose extents are such multiples; empty where it need not."""
     kind, weight = type(layer), layer._parameters.get("weight")
     if not _is_plain(layer):
         is_own = kind is nn.Linear
@@ -140,7 +169,10 @@ def _obstacle(layer: nn.Linear, group: int, others: frozenset[int]) -> str:
         return f"its weight is a {type(weight).__qualname__}"
     if id(weight) in others:
         return "others than plain linear layers have its weight, too"
-    if weight.shape[-1] % group or not weight.numel():
+    if (
+        any(size % own for size, own in zip(weight.shape, multiples, strict=True))
+        or not weight.numel()
+    ):
         return f"its weight is {tuple(weight.shape)}"
     name = str(weight.dtype).removeprefix("torch.")
     if weight.dtype not in _DTYPES:
