@@ -73,65 +73,64 @@ def quantize(
         OptionError: there are no such codes, the group is not of whole bytes, ``"nf4"`` is to have
             zero points, ``"fp8"`` other groups, or no linear layer can hold codes.
     """
-    codebook = None if codes == _FLOATS else _codebook(codes, group, symmetric)
-    if codebook is None:
-        if (group, symmetric) != (_GROUP, True):
-            requirement, found = "fp8 has a scale for each row", f"{group=}, {symmetric=}"
-            raise OptionError(requirement, found, "leave group and symmetric out")
-        group = _MULTIPLE
+    codebook = _codebook(codes, group, symmetric)
     if not isinstance(module, nn.Module):
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         raise ModelError("quantize takes a torch.nn.Module", kind, "pass the module itself")
+    multiples = (1, group) if codebook else (_MULTIPLE, _MULTIPLE)
+    chosen = _chosen(module, multiples)
+    return copy.deepcopy(module, _replacements(chosen, codebook, group))
+
+
+def _chosen(module: nn.Module, multiples: tuple[int, int]) -> list[nn.Linear]:
+    """The linear layers that can hold codes, of weights whose extents are such multiples."""
     layers = {name: own for name, own in module.named_modules() if isinstance(own, nn.Linear)}
     if not layers:
         remedy = "pass a module with linear layers; other weights are not rounded"
         raise ModelError("a module to quantize has nn.Linear layers", "none", remedy)
     others = _read_by_others(module)
-    multiples = (1 if codebook else group, group)
-    found = ((name, _obstacle(own, multiples, others)) for name, own in layers.items())
-    staying = {name: why for name, why in found if why}
+    asked = ((name, _obstacle(own, multiples, others)) for name, own in layers.items())
+    staying = {name: why for name, why in asked if why}
     if len(staying) == len(layers):
-        remedy = f"pass {'another group' if codebook else 'int8'}; other kinds or types of layers "
-        remedy += "must be replaced first"
+        remedy = "pass another group, or other codes; layers of other kinds or types must be "
+        remedy += "replaced first"
         raise OptionError("some nn.Linear must be able to hold codes", _told(staying), remedy)
     if staying:
         _LOG.warning("linear layers keep their weights: %s", _told(staying))
-    chosen = [own for name, own in layers.items() if name not in staying]
-    replaced = _replacements(chosen, codebook, group) if codebook else _floats(chosen)
-    return copy.deepcopy(module, replaced)
+    return [own for name, own in layers.items() if name not in staying]
 
 
-def _replacements(layers: Iterable[nn.Linear], codebook: Codebook, group: int) -> dict[int, Any]:
+def _replacements(
+    layers: Iterable[nn.Linear], codebook: Codebook | None, group: int
+) -> dict[int, Any]:
     """Objects that a copy refers to in the place of others, by the identity of those."""
     copies: dict[int, Any] = {}
-    matrices: dict[int, CodedMatrix] = {}
+    made: dict[int, Any] = {}  # of weights, by their identity
     for layer in layers:
         key, bias = id(layer.weight), copy.deepcopy(layer.bias, copies)
-        if key not in matrices:
-            matrices[key] = CodedMatrix.of(layer.weight.detach(), codebook, group)
-        copies[id(layer)] = CodedLinear(matrices[key], bias).train(layer.training)
+        if key not in made:
+            weight = layer.weight.detach()
+            made[key] = CodedMatrix.of(weight, codebook, group) if codebook else scaled(weight)
+        if codebook:
+            other: nn.Module = CodedLinear(made[key], bias)
+        else:
+            numbers, scales = made[key]
+            other = ScaledLinear(numbers, scales, bias)
+        copies[id(layer)] = other.train(layer.training)
     return copies
 
 
-def _floats(layers: Iterable[nn.Linear]) -> dict[int, Any]:
-    """What :func:`_replacements` says, but with layers that multiply 8-bit floats."""
-    copies: dict[int, Any] = {}
-    weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    for layer in layers:
-        key, bias = id(layer.weight), copy.deepcopy(layer.bias, copies)
-        if key not in weights:
-            weights[key] = scaled(layer.weight.detach())
-        numbers, scales = weights[key]
-        copies[id(layer)] = ScaledLinear(numbers, scales.T, bias).train(layer.training)
-    return copies
-
-
-def _codebook(codes: str, group: int, symmetric: bool) -> Codebook:
-    """The codebook of this name, after a check of the options."""
+def _codebook(codes: str, group: int, symmetric: bool) -> Codebook | None:
+    """The codebook of this name, after a check of the options; ``None`` for 8-bit floats."""
     check_flag("symmetric", symmetric)
     names = sorted({*(name for name, _ in CODEBOOKS), _FLOATS})
     if codes not in names:
         raise OptionError(f"codes must be one of {', '.join(names)}", repr(codes), 'pass "int4"')
+    if codes == _FLOATS:
+        if (group, symmetric) != (_GROUP, True):
+            told = f"{group=}, {symmetric=}"
+            raise OptionError("fp8 has a scale for each row", told, "leave both out")
+        return None
     codebook = CODEBOOKS.get((codes, symmetric))
     if codebook is None:
         remedy = "leave symmetric=False out"

@@ -33,7 +33,7 @@ class ScaledLinear(nn.Module):
 
     Attributes:
         numbers: (out_features, in_features), ``NUMBER``.
-        scales: (1, out_features), float32.
+        scales: (out_features, 1), float32.
         bias: (out_features,), or ``None``.
     """
 
@@ -51,7 +51,7 @@ class ScaledLinear(nn.Module):
         """(..., in_features) to (..., out_features)."""
         numbers, scales = scaled(x.reshape(-1, self.in_features))
         made = torch._scaled_mm(
-            numbers, self.numbers.t(), scales, self.scales, out_dtype=torch.bfloat16
+            numbers, self.numbers.t(), scales, self.scales.t(), out_dtype=torch.bfloat16
         )
         y = made.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias
