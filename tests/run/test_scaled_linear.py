@@ -77,6 +77,16 @@ def test_weights_stay_of_8_bits_and_matrix_units_multiply_them(rows: int) -> Non
     assert model.report.traffic < 1024 * 2048 + 20 * rows * (1024 + 2048)
 
 
+@pytest.mark.parametrize("device", ["nvidia/a100", "amd/mi300x"])
+def test_units_of_halves_multiply_where_there_are_no_others(device: str) -> None:
+    layer = tvm_tile.quantize(nn.Linear(1024, 2048).bfloat16(), "fp8")
+    x = torch.zeros(512, 1024, dtype=torch.bfloat16)
+    options = Options(cache=False)
+    model = tvm_tile.compile(layer, device, example_inputs=(x,), options=options)
+    assert {kernel.rule for kernel in model.report.kernels} & {"mma", "matrix_cores"}
+    assert not any(kernel.fallback for kernel in model.report.kernels)
+
+
 def test_layers_that_share_a_weight_share_its_numbers() -> None:
     one, other = nn.Linear(32, 32), nn.Linear(32, 32)
     other.weight = one.weight
