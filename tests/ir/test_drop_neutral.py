@@ -137,3 +137,29 @@ def test_what_is_written_over_is_read_before() -> None:
         x, at = torch.tensor([place + 10]), torch.tensor([place])
         for got, wanted in zip(compiled(x.numpy(), at.numpy()), model(x, at), strict=True):
             assert np.array_equal(got, wanted.numpy())
+
+
+@pytest.mark.parametrize("left", [(4, 1), (2, 4, 1), (3, 1, 4, 1)], ids=str)
+@pytest.mark.parametrize("right", [(1, 5), (2, 1, 5)], ids=str)
+def test_products_of_depth_one_are_no_sums(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    numbers = np.random.default_rng(1).standard_normal(right).astype("float32")
+    weight = relax.const(numbers)
+    mod = relax_module(lambda x: op.matmul(x, weight), (left,))
+    found = dropped(mod)
+    assert operators(found) == ["relax.multiply"]
+    x = np.random.default_rng(2).standard_normal(left).astype("float32")
+    np.testing.assert_array_equal(run(found, x), x @ numbers)
+
+
+def test_products_of_depth_one_have_their_own_type() -> None:
+    weight = relax.const(np.full((1, 5), 60000, "float16"))
+    mod = relax_module(lambda x: op.matmul(x, weight, out_dtype="float32"), ((4, 1),), "float16")
+    found = dropped(mod)
+    assert operators(found) == ["relax.astype", "relax.astype", "relax.multiply"]
+    assert np.all(run(found, np.full((4, 1), 2, "float16")) == 120000)
+
+
+def test_other_products_stay() -> None:
+    deep = relax.const(np.ones((2, 5), "float32"))
+    mod = relax_module(lambda x: op.matmul(x, deep), ((4, 2),))
+    assert operators(dropped(mod)) == ["relax.matmul"]

@@ -1,4 +1,4 @@
-"""Operators that leave all elements as they are go: sums with zeros, reshapes of reshapes."""
+"""Operators that leave elements as they are go, as do sums of one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from tvm_tile.graph.functions import expressions_in
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_in_place, written_over
 
 _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))
+
+_MATRIX = 2  # dimensions
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def _is_nothing(values: np.ndarray) -> bool:
@@ -52,6 +55,9 @@ class DropNeutral:
     Positions of a step are computed so, each by a kernel of its own. Only integers lose what is
     neutral: a sum of floating-point zeros is another zero. What is written in place, or handed to a
     function that may do so, is not taken later than before.
+
+    Products of depth one, as of positions and rates of rotary embeddings, are no sums, and become
+    elements of what follows: ``matmul(x, w)`` is ``multiply(x, w)``.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -67,6 +73,8 @@ class _NeutralDropping(ModuleRewriter):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
+        if _is_outer(call):
+            return relax.op.multiply(*(_as_type(own, str(call.ty.dtype)) for own in call.args))
         shape, source = static_shape(call.ty), self._kept(call)
         if shape is None or source is None:
             return call
@@ -99,6 +107,22 @@ class _NeutralDropping(ModuleRewriter):
                 return value
             value = source
         return value
+
+
+def _is_outer(call: relax.Expr) -> bool:
+    """Whether a call is a product of floating-point matrices whose depth is one."""
+    if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.matmul":
+        return False
+    left, right = (static_shape(own.ty) for own in call.args)
+    is_floating = all(str(own.ty.dtype) in _FLOATS for own in (*call.args, call))
+    if left is None or right is None or not is_floating:
+        return False
+    return min(len(left), len(right)) >= _MATRIX and left[-1] == 1
+
+
+def _as_type(value: relax.Expr, dtype: str) -> relax.Expr:
+    """A value's elements in a type."""
+    return value if str(value.ty.dtype) == dtype else relax.op.astype(value, dtype)
 
 
 def _elements(value: relax.Expr) -> int | None:
