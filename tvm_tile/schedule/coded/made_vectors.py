@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +31,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import Expression
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import AffineIndex
-from tvm_tile.schedule.made_rows import (
-    MadeRow,
-    WantedRow,
-    dimension,
-    made_row,
-    make_rows,
-)
+from tvm_tile.schedule.made_rows import MadeRow, dimension, made_row
 from tvm_tile.schedule.s_tir.few_vectors import inlined_makers
 from tvm_tile.schedule.s_tir.steps import blocks_named, child_blocks, is_reduction
 from tvm_tile.schedule.tensor_cores.store import when
@@ -80,21 +74,15 @@ class MadeVectors:
         count = math.prod(leading)
         made = ib.alloc_buffer((count * extent,), str(self.tensor.ty.dtype), scope="shared")
         sums = _BlockSums(threads // _WARP, count * len(self.row.sums))
-        along = dimension(len(leading)), extent
+        for number, place in enumerate(itertools.product(*map(range, leading))):
+            at = {dimension(which): tirx.const(value) for which, value in enumerate(place)}
+            first = number * extent
 
-        def store_to(first: int) -> Callable[[Any, Any], None]:
-            return lambda at, value: ib.buffer_store(made, value, [first + at])
+            def store(along: Any, value: Any, first: int = first) -> None:
+                ib.buffer_store(made, value, [first + along])
 
-        rows = [
-            WantedRow(
-                self.row,
-                {dimension(which): tirx.const(value) for which, value in enumerate(place)},
-                along,
-                store_to(number * extent),
-            )
-            for number, place in enumerate(itertools.product(*map(range, leading)))
-        ]
-        make_rows(rows, sums, (threads, thread), buffers)
+            along = dimension(len(leading)), extent
+            self.row.write(sums, (threads, thread), at, along, buffers, store)
         ib.evaluate(T.cuda.cta_sync())
         return made
 

@@ -7,7 +7,7 @@ there. To global memory the threads of that worker store the row when they have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from tvm_tile.schedule.decode.appended import NEW, Appended
 from tvm_tile.schedule.decode.copies import RowCopies
 from tvm_tile.schedule.decode.find import Cache
 from tvm_tile.schedule.decode.places import GroupPlaces
-from tvm_tile.schedule.decode.worker import registers
-from tvm_tile.schedule.made_rows import WantedRow, dimension
+from tvm_tile.schedule.decode.worker import Workers, registers
+from tvm_tile.schedule.made_rows import dimension
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.tile.attention.decode_tile import DecodeTile
 
@@ -74,28 +74,35 @@ class Appending:
         is_written = self.appended.is_written.at(at, (), self.buffers)
         return tirx.Select(is_written, place, tirx.const(-1))
 
-    def rows(self, tile: DecodeTile, worker: Any, rank: Any, after: int) -> Iterator[WantedRow]:
-        """The rows, each made in shared memory by a worker of the block that reads its tile.
+    def make(self, threads: Workers, tile: DecodeTile, worker: Any, rank: Any, after: int) -> None:
+        """Make the rows in shared memory, each by a worker of the block that reads its tile.
 
         Args:
+            threads: the threads.
             tile: the tile.
             worker: number of the worker.
             rank: number of the block in its cluster.
             after: number of rows that workers make otherwise.
         """
         width = self.copies.rows.columns
-        along = dimension(len(self.dimensions) - 1), width
-
-        def store_to(first: int) -> Callable[[Any, Any], None]:
-            return lambda at, value: ib.buffer_store(self.made, value, [first + at])
-
-        for number in range(self.appended.count):
-            own = (number + after) % tile.workers
-            mine = [worker == own] if tile.workers > 1 else []
+        with ib.serial(self.appended.count) as number:
+            first = number * width
+            mine = [(number + after) % tile.workers == worker] if tile.workers > 1 else []
             if tile.splits > 1:
                 mine.append(self._place(number) // tile.lanes % tile.splits == rank)
-            place = {**self.dimensions, NEW: tirx.const(number)}
-            yield WantedRow(self.appended.row, place, along, store_to(number * width), tuple(mine))
+
+            def store(at: Any, value: Any, first: Any = first) -> None:
+                ib.buffer_store(self.made, value, [first + at])
+
+            with when(mine):
+                self.appended.row.write(
+                    threads,
+                    (tile.lanes, self.copies.lane),
+                    {**self.dimensions, NEW: number},
+                    (dimension(len(self.dimensions) - 1), width),
+                    self.buffers,
+                    store,
+                )
 
     def patch(self, into: Any, key: Any) -> None:
         """Put the new rows of a tile over what this thread has copied to its stage.

@@ -56,7 +56,6 @@ from tvm_tile.schedule.decode.merge import Merging, begin_row, power
 from tvm_tile.schedule.decode.places import GroupPlaces, held
 from tvm_tile.schedule.decode.visible import visible_keys
 from tvm_tile.schedule.decode.worker import BlockWorkers, Buffers, WarpWorkers, Workers, registers
-from tvm_tile.schedule.made_rows import WantedRow, make_rows
 from tvm_tile.schedule.tensor_cores.parameters import function
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.threads import Numbers
@@ -285,25 +284,27 @@ class _Worker:
 
     def _make_rows(self) -> None:
         """Make the group's queries and the rows that it appends, each by a worker, and meet."""
-        tile = self._tile
-        rows = [self._query(turn) for turn in range(-(-self._rows // tile.workers))]
+        tile, depth = self._tile, self._found.depth
+        with ib.serial(-(-self._rows // tile.workers)) as turn:
+            row = ib.Bind(turn * tile.workers + self._number)
+            first = row * tile.query_pitch
+
+            def store(at: Any, value: Any) -> None:
+                queries = self._memory.queries
+                ib.buffer_store(queries, tirx.Cast(str(queries.ty.dtype), value), [first + at])
+
+            with when([row < self._rows] if self._rows % tile.workers else []):
+                self._found.query.write(
+                    self._threads,
+                    (tile.lanes, self._lane),
+                    self._places.at(row),
+                    (depth.name, depth.extent),
+                    self._buffers,
+                    store,
+                )
         for number, own in enumerate(self._appending):
-            rows += own.rows(tile, self._number, self._rank, self._rows + number)
-        make_rows(rows, self._threads, (tile.lanes, self._lane), self._buffers)
+            own.make(self._threads, tile, self._number, self._rank, self._rows + number)
         self._threads.meet()
-
-    def _query(self, turn: int) -> WantedRow:
-        """A query that the worker makes, one each turn."""
-        tile, depth, queries = self._tile, self._found.depth, self._memory.queries
-        row = ib.Bind(turn * tile.workers + self._number)
-
-        def store(at: Any, value: Any) -> None:
-            made = tirx.Cast(str(queries.ty.dtype), value)
-            ib.buffer_store(queries, made, [row * tile.query_pitch + at])
-
-        is_there = (row < self._rows,) if self._rows % tile.workers else ()
-        along = depth.name, depth.extent
-        return WantedRow(self._found.query, self._places.at(row), along, store, is_there)
 
     def _weigh(self, key: Any) -> None:
         """Make weights of scores, for the thread's key and all rows, and scale what there is."""

@@ -24,7 +24,6 @@ from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.attention.decode_tile import FRAGMENT, OCTET, Decode, DecodeTile, rooms_of
 from tvm_tile.tile.attention.weighing import DIVISION, EXPONENTIAL, FLOAT
 from tvm_tile.tile.cost import arithmetic_slots
-from tvm_tile.tile.few_rows.few_vectors import MADE_AHEAD
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.residency import given_blocks, nameable_registers
 from tvm_tile.tile.staging import shared_bytes
@@ -129,16 +128,15 @@ def _work(tile: DecodeTile, device: Device) -> Work:
     queries = decode.rows * decode.keys.columns / tile.lanes
     asked = workers * -(-tile.turns // tile.chunk) * tile.chunk
     # Of the blocks of a group one makes the rows that are appended, at places that it loads first.
-    # A worker makes one row after the other, from what it has loaded at once.
+    # A worker makes one row after the other, each from what it has loaded at once.
     each = -(-(decode.rows + 2 * decode.appended) // workers)
-    trips = -(-each * -(-decode.keys.columns // tile.lanes) // MADE_AHEAD)
     made = queries + decode.appended * (decode.keys.columns + decode.values.columns) / tile.lanes
     begun = Part(
         fills=decode.rows * decode.keys.row_bytes,
         operations=made * (1 + 2 * decode.sums) + asked * _OF_A_FLAG,
         moves=made * (2 + decode.sums),
         wavefronts=made,
-        loads=trips + min(1, decode.appended),
+        loads=each + min(1, decode.appended),
         barriers=1,
         exchanges=each * shuffles * decode.sums,
     )

@@ -21,7 +21,6 @@ _BYTES_AT_ONCE = 4  # elements of one byte in a vector
 # Words of a thread's loads that nvcc has on their way at once, and turns of a short loop whose
 # loads it does together, as machine code for sm_90a shows.
 _FLYING_WORDS, _UNROLLED = 16, 4
-MADE_AHEAD = 16  # elements of rows that a thread loads ahead of what it makes of them, and keeps
 TREE_MOVES = 4  # stores and loads of shared memory by which warps add up a sum, and all get it
 
 
