@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,3 +75,22 @@ def test_what_shares_the_cache() -> None:
     assert balanced(rounds, 2, 50).longest < 1.05 * sum(rounds.lengths) * 64 / 132
     level = Rounds((3, 3), 6, 4)
     assert balanced(level, 1, 100) == level
+
+
+@pytest.mark.parametrize("rows", [4096, 8192, 16384])
+@pytest.mark.parametrize("depth", [64, 128, 256])
+def test_long_causal_rows_are_shared_evenly(rows: int, depth: int) -> None:
+    """Sizes of FlashAttention-3's figures, whose heads have about as many tiles as there are
+    multiprocessors, a half or a quarter; only few batches fit into the cache together."""
+    lengths, batches, size = (
+        range(rows // 128, 0, -1),
+        16384 // rows * 2048 // depth,
+        4 * rows * depth,
+    )
+    plain = Rounds(tuple(lengths), batches, 132)
+    found, mean = balanced(plain, size, 30 << 20), sum(lengths) * batches / 132
+    assert found.longest < 1.06 * mean
+    assert 7 / 8 * 132 <= found.grid <= 132
+    assert found.longest == max(steps_of_blocks(found))
+    worst = max(replace(plain, together=n).longest for n in (1, 2, 4) if n * size <= 30 << 20)
+    assert worst > 1.02 * mean
