@@ -163,3 +163,5 @@ def test_other_products_stay() -> None:
     deep = relax.const(np.ones((2, 5), "float32"))
     mod = relax_module(lambda x: op.matmul(x, deep), ((4, 2),))
     assert operators(dropped(mod)) == ["relax.matmul"]
+    mod = relax_module(op.matmul, ((4, 1), (1, 5)))
+    assert operators(dropped(mod)) == ["relax.matmul"]

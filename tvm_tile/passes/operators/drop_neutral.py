@@ -56,8 +56,9 @@ class DropNeutral:
     neutral: a sum of floating-point zeros is another zero. What is written in place, or handed to a
     function that may do so, is not taken later than before.
 
-    Products of depth one, as of positions and rates of rotary embeddings, are no sums, and become
-    elements of what follows: ``matmul(x, w)`` is ``multiply(x, w)``.
+    Products with constants of depth one, as of positions and rates of rotary embeddings, are no
+    sums, and become elements of what follows: ``matmul(x, w)`` is ``multiply(x, w)``. Other
+    products may have another depth in another call, where extents are open.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -110,12 +111,13 @@ class _NeutralDropping(ModuleRewriter):
 
 
 def _is_outer(call: relax.Expr) -> bool:
-    """Whether a call is a product of floating-point matrices whose depth is one."""
+    """Whether a call is a product of floating-point matrices, one constant, whose depth is one."""
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.matmul":
         return False
     left, right = (static_shape(own.ty) for own in call.args)
     is_floating = all(str(own.ty.dtype) in _FLOATS for own in (*call.args, call))
-    if left is None or right is None or not is_floating:
+    is_fixed = any(isinstance(own, ir.Constant) for own in call.args)
+    if left is None or right is None or not is_floating or not is_fixed:
         return False
     return min(len(left), len(right)) >= _MATRIX and left[-1] == 1
 
