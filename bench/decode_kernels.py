@@ -26,6 +26,7 @@ import tvm_tile
 from bench.__main__ import commit
 from bench.gpu import queued_seconds
 from bench.inputs import untouched
+from bench.machine import probe
 from bench.suites import decode
 from bench.workload import Workload
 from tvm_tile.device import Device
@@ -129,8 +130,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     wanted = arguments.families.split(",")
     chosen = [own for own in _workloads(arguments.context) if own.family in wanted]
+    machine = probe(["tvm_tile", "torch"], with_peaks=False)
     own = f"Written by `python -m bench.decode_kernels --families {arguments.families}`"
-    pages = ["# Kernels of a decode step", "", f"{own} at {arguments.commit or commit()}."]
+    place = f"{machine.gpu}, driver {machine.driver}, {machine.versions}, {machine.date}"
+    pages = ["# Kernels of a decode step", "", f"{own} at {arguments.commit or commit()}: {place}."]
     with tempfile.TemporaryDirectory() as folder:
         # Each compiles in a process of its own: they are Python, most of the time.
         with ProcessPoolExecutor(len(chosen), get_context("spawn")) as pool:
