@@ -23,7 +23,7 @@ import torch
 
 import tvm_tile
 from bench.gpu import queued_seconds
-from bench.suites.facts import read_facts
+from bench.suites.decode import published
 from bench.suites.networks.decode_step import decode_step
 
 _CACHE, _POSITION = 512, 447
@@ -52,7 +52,7 @@ class Step:
 
 def step(codes: str, layers: int, vocabulary: int | None, device: str | None) -> Step:
     """The decoder with so many layers; ``codes`` are empty for weights as they are."""
-    (model,) = (model for model in read_facts("decode_models")["models"] if model["name"] == _MODEL)
+    model = published(_MODEL)
     sizes = model["sizes"] | {"num_hidden_layers": layers}
     sizes |= {} if vocabulary is None else {"vocab_size": vocabulary}
     module: Any = decode_step(model["kind"], sizes, 1, _CACHE, torch.float16, "cpu")

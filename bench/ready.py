@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from bench.__main__ import commit
-from bench.suites.facts import read_facts
+from bench.suites.decode import published
 
 RESULTS = Path(__file__).parent / "results" / "ready.md"
 _CONTEXT, _ROOM = 1024, 64
@@ -38,7 +38,7 @@ def write_weights(name: str, folder: Path) -> None:
     import transformers
     from safetensors.torch import save_file
 
-    (model,) = (model for model in read_facts("decode_models")["models"] if model["name"] == name)
+    model = published(name)
     config = getattr(transformers, model["kind"])(**model["sizes"], dtype="bfloat16")
     with torch.device("meta"):
         made: Any = transformers.AutoModelForCausalLM

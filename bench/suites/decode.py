@@ -46,12 +46,19 @@ def workloads() -> tuple[Workload, ...]:
     )
 
 
+def published(name: str) -> dict[str, Any]:
+    """A model's facts: the ``kind`` of its configuration, and ``sizes`` of this."""
+    (model,) = (model for model in FACTS["models"] if model["name"] == name)
+    found: dict[str, Any] = model
+    return found
+
+
 def case(workload: Workload) -> Case:
     """The step with random weights, drawn on the GPU if there is one.
 
     Sizes of the workload are instead of the model's.
     """
-    (model,) = (model for model in FACTS["models"] if model["name"] == workload.family)
+    model = published(workload.family)
     own = dict(workload.sizes)
     sizes = {name: own.get(name, size) for name, size in model["sizes"].items()}
     return step_case(workload, model["kind"], sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.suites.decode import FACTS as MODELS
+from bench.suites.decode import published
 from bench.suites.facts import read_facts
 from bench.workload import Case, Input, Workload
 
@@ -32,25 +32,31 @@ def case(workload: Workload) -> Case:
 
     from bench.suites.networks.decode_step import Prompt, decode_step
 
-    (model,) = (model for model in MODELS["models"] if model["name"] == workload.family)
-    sizes, tokens = model["sizes"] | FACTS["sizes"], workload.size("tokens")
+    model, tokens = published(workload.family), workload.size("tokens")
+    sizes = model["sizes"] | FACTS["sizes"]
     place = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, workload.dtype)
-    step = decode_step(model["kind"], sizes, 1, int(tokens), dtype, place)
-    module = Prompt(step, int(tokens)).to("cpu")
-    flops, traffic = _cost(step, int(tokens), sizes)
-    inputs = (
-        Input((1, int(tokens)), "int64", below=sizes["vocab_size"]),
-        Input((1,), "int64", value=0),
+    step = decode_step(model["kind"], sizes, 1, tokens, dtype, place)
+    return Case(
+        Prompt(step, tokens).to("cpu"),
+        (
+            Input((1, tokens), "int64", below=sizes["vocab_size"]),
+            Input((1,), "int64", value=0),
+        ),
+        *_cost(step, tokens, sizes),
+        "float32",
+        _TOLERANCE,
+        is_operator=False,
+        compared=1,
     )
-    own = {"is_operator": False, "compared": 1}
-    return Case(module, inputs, flops, traffic, "float32", _TOLERANCE, **own)
 
 
 def _cost(step: DecodeStep, tokens: int, sizes: dict[str, Any]) -> tuple[float, float]:
     """Operations of products with weights, but for words that are not asked for, and of attention
     with the keys before each token; and the least traffic: weights once, the cache written."""
-    matrices = [m.weight for m in step.modules() if type(m).__name__ == "Linear"]
+    from torch import nn
+
+    matrices = [module.weight for module in step.modules() if isinstance(module, nn.Linear)]
     head = sizes["vocab_size"] * sizes["hidden_size"]
     multiplied = sum(weight.numel() for weight in matrices) - head
     width = sizes["num_attention_heads"] * sizes["head_dim"]
