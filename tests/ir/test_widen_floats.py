@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 from tvm.script import relax as R
 
-from tvm_tile.frontend.widen_floats import widen_floats
+from tvm_tile.frontend.narrow_products import narrow_products
 
 
 def product(x: str, w: str, out: str) -> tvm.IRModule:
@@ -31,11 +31,19 @@ def operands(mod: tvm.IRModule) -> list[str]:
 @pytest.mark.parametrize("w", ["float8_e4m3fn", "float8_e5m2"])
 def test_what_no_unit_takes_is_widened(x: str, w: str) -> None:
     mod = product(x, w, "float32")
-    assert operands(widen_floats(mod, frozenset({"float16"}))) == ["float16", "float16", "float32"]
-    kept = widen_floats(mod, frozenset({"float16", "float8_e4m3fn", "float8_e5m2"}))
+    assert operands(narrow_products(mod, frozenset({"float16"}))) == [
+        "float16",
+        "float16",
+        "float32",
+    ]
+    kept = narrow_products(mod, frozenset({"float16", "float8_e4m3fn", "float8_e5m2"}))
     assert operands(kept) == [x, w, "float32"]
 
 
 def test_other_products_stay() -> None:
     for dtype in ("float16", "float32"):
-        assert operands(widen_floats(product(dtype, dtype, "float32"))) == [dtype, dtype, "float32"]
+        assert operands(narrow_products(product(dtype, dtype, "float32"))) == [
+            dtype,
+            dtype,
+            "float32",
+        ]

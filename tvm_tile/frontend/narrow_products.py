@@ -15,7 +15,7 @@ from tvm.relax import op
 from tvm_tile.frontend.evaluate import KnownValues, broadcast_shape, static_shape
 from tvm_tile.frontend.factors import HALVES, Factor, Reader, dtype_of, name_of
 from tvm_tile.frontend.fold import folded
-from tvm_tile.graph.eight_bits import NOTHING, Span, dtype_for, span_of, sums_fit
+from tvm_tile.graph.eight_bits import FLOATS, NOTHING, Span, dtype_for, span_of, sums_fit
 
 _MATRIX = 2  # dimensions
 _CONVOLUTIONS = {f"nn.conv{rank}d": getattr(op.nn, f"conv{rank}d") for rank in (1, 2, 3)}
@@ -38,6 +38,9 @@ def narrow_products(mod: tvm.IRModule, matrix_dtypes: frozenset[str] = frozenset
     each addition. Products that are 32-bit integers wrap around as before. Where a model rounds
     scaled numbers to half precision on their way to a product of that precision, these roundings
     are left out. Scales that are known at run time only are taken for finite.
+
+    Products of 8-bit floats that no matrix unit takes become those of half precision, in which all
+    such numbers are, and whose products are exact in float32.
 
     Args:
         mod: Relax operators.
@@ -86,11 +89,21 @@ class _Rewriter(relax.PyExprMutator):
             return call
         product = self._product(call, ty)
         if product is None:
-            return call
+            return self._widened(call, ty)
         narrow = self._matmul if name == "matmul" else self._convolution
         narrowed = narrow(call, product)
         self.is_changed |= narrowed is not None
         return call if narrowed is None else narrowed
+
+    def _widened(self, call: relax.Call, ty: Any) -> relax.Call:
+        """A product of 8-bit floats that no unit takes, as one of halves; else the call itself."""
+        kinds = {dtype_of(own) for own in call.args}
+        is_taken = kinds <= self._matrix_dtypes or not kinds <= {*FLOATS}
+        if is_taken or name_of(call) != "matmul" or str(ty.dtype) != "float32":
+            return call
+        self.is_changed = True
+        x, w = (self._emit(op.astype(own, "float16")) for own in call.args)
+        return op.matmul(x, w, out_dtype="float32")
 
     def _made(self, value: Any) -> Any:
         """The expression that a variable is bound to."""

@@ -15,7 +15,6 @@ from tvm_tile.frontend.masks import fold_masks
 from tvm_tile.frontend.narrow_products import narrow_products
 from tvm_tile.frontend.precision import accumulate_in_float32
 from tvm_tile.frontend.sink_constants import sink_constants
-from tvm_tile.frontend.widen_floats import widen_floats
 from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.signature import NO_EFFECTS, Effects
 from tvm_tile.graph.user_names import handed_on
@@ -40,7 +39,6 @@ def _prepared(
     mod: tvm.IRModule, matrix_dtypes: frozenset[str]
 ) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]]:
     narrow = narrow_products(sink_constants(mod), matrix_dtypes)
-    narrow = widen_floats(narrow, matrix_dtypes)
     kept, weights = keep_codes(narrow)
     # In this order: casts of weights to float32 would keep the folds from seeing constants.
     folded = fold_masks(fold_constants(kept))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -105,18 +106,16 @@ def _replacements(
 ) -> dict[int, Any]:
     """Objects that a copy refers to in the place of others, by the identity of those."""
     copies: dict[int, Any] = {}
-    made: dict[int, Any] = {}  # of weights, by their identity
+    made: dict[int, Callable[[Any], nn.Module]] = {}  # of a bias, by the weight's identity
     for layer in layers:
         key, bias = id(layer.weight), copy.deepcopy(layer.bias, copies)
         if key not in made:
             weight = layer.weight.detach()
-            made[key] = CodedMatrix.of(weight, codebook, group) if codebook else scaled(weight)
-        if codebook:
-            other: nn.Module = CodedLinear(made[key], bias)
-        else:
-            numbers, scales = made[key]
-            other = ScaledLinear(numbers, scales, bias)
-        copies[id(layer)] = other.train(layer.training)
+            if codebook:
+                made[key] = partial(CodedLinear, CodedMatrix.of(weight, codebook, group))
+            else:
+                made[key] = partial(ScaledLinear, *scaled(weight))
+        copies[id(layer)] = made[key](bias).train(layer.training)
     return copies
 
 
@@ -168,10 +167,8 @@ def _obstacle(layer: nn.Linear, multiples: tuple[int, int], others: frozenset[in
         return f"its weight is a {type(weight).__qualname__}"
     if id(weight) in others:
         return "others than plain linear layers have its weight, too"
-    if (
-        any(size % own for size, own in zip(weight.shape, multiples, strict=True))
-        or not weight.numel()
-    ):
+    pairs = zip(weight.shape, multiples, strict=True)
+    if not weight.numel() or any(size % multiple for size, multiple in pairs):
         return f"its weight is {tuple(weight.shape)}"
     name = str(weight.dtype).removeprefix("torch.")
     if weight.dtype not in _DTYPES:

@@ -137,8 +137,7 @@ def _ring_tiles(operator: Operator, product: Matvec, device: Device) -> Iterator
         most_blocks = -(-rows // (_FEWEST_THREADS // lanes))
         together = min(blocks, -(-most_blocks // device.multi_processor_count))
         is_deep = stages < steps * turns and grid > device.multi_processor_count
-        most = room if is_deep else room // 2
-        if together * (shared + device.reserved_shared_memory) > most:
+        if together * (shared + device.reserved_shared_memory) > (room if is_deep else room // 2):
             continue
         yield MatvecTile(
             *("row", place, lanes, groups, run, vector, unroll, steps, overhangs, grid, parts),
