@@ -26,7 +26,8 @@ from tvm_tile.tile.moves.plain import (
     flat_vector_elements,
     vector_elements,
 )
-from tvm_tile.tile.rows.reduce import ReduceTile, construct_reduction, construct_window
+from tvm_tile.tile.rows.reduce import by_columns, construct_reduction, construct_window
+from tvm_tile.tile.rows.reduce_work import ReduceTile, adding_tile
 from tvm_tile.tile.rows.rows import construct_rows
 
 H200 = find_device("nvidia/h200")
@@ -200,6 +201,41 @@ def test_long_rows_are_loaded_in_vectors_that_divide_them() -> None:
 def test_few_long_rows_share_many_threads() -> None:
     assert construct_reduction(row_sum(4, 1 << 20), H200)[0].threads_per_output >= 256
     assert construct_reduction(row_sum(1 << 20, 64), H200)[0].threads_per_output in (4, 8, 16)
+
+
+def group_sum(places: int, groups: int, each: int) -> Operator:
+    """``sum[g] += X[p, g * each + c]`` over ``p, c``."""
+    read = access("x", (places, groups * each), index(p=1), index(g=each, c=1), dtype="float16")
+    summed = [Axis("c", each, is_reduce=True), Axis("p", places, is_reduce=True)]
+    write = access("sums", (groups,), index(g=1))
+    return Operator("sums", (Axis("g", groups), *summed), (read,), write, 1)
+
+
+def test_neighbours_that_are_summed_are_columns_where_others_follow() -> None:
+    columns = by_columns(group_sum(4096, 32, 10))
+    assert columns is not None
+    assert (columns.outputs, columns.depth) == (320, 4096)
+    assert columns.write.tensor.shape == (32, 10)
+    assert by_columns(group_sum(4096, 1, 320)) is None  # no other sum
+    assert by_columns(group_sum(1, 32, 10)) is None  # nothing else to add
+    assert by_columns(row_sum(32, 40960)) is None
+    assert by_columns(column_sum(320, 4096)) is None
+
+
+def test_few_long_sums_of_groups_are_read_as_they_lie() -> None:
+    best = construct_reduction(group_sum(128 * 128, 32, 10), H200)[0]
+    assert (best.form, best.neighbours, best.outputs) == ("column", 10, 320)
+    assert best.parts > 1
+    assert best.shares == 10 * best.parts
+
+
+@given(outputs=EXTENTS, shares=st.integers(2, 20_000), device=DEVICES)
+def test_what_adds_shares_covers_all_sums(outputs: int, shares: int, device: Device) -> None:
+    tile = adding_tile(outputs, shares, device)
+    assert tile.grid * tile.outputs_per_block >= outputs
+    assert tile.block_size <= device.max_threads_per_block
+    assert is_power_of_two(tile.threads_per_output)
+    assert shares <= 16 or shares // tile.threads_per_output <= max(8, shares // 16)
 
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)

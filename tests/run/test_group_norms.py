@@ -1,4 +1,4 @@
-"""Group norms are one kernel, with the element-wise operators around them."""
+"""Group norms are one kernel, with the element-wise operators around them, unless few are long."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tvm import relax
 
 import tvm_tile
+from tvm_tile.passes.weld import split_rows
 
 pytestmark = pytest.mark.bank(6)
 
@@ -69,6 +70,19 @@ def test_between_convolutions_whose_layout_was_changed() -> None:
     assert model.report.fallbacks == ()
 
 
+def test_few_long_groups_are_summed_by_all_blocks() -> None:
+    """As in a decoder of images: a block for each group would leave most of the device idle."""
+    torch.manual_seed(0)
+    norm = Normalized(32, 128, FOLLOWERS["silu"], affine=True)
+    convolution = torch.nn.Conv2d(128, 128, 3, padding=1)
+    module = torch.nn.Sequential(convolution, norm).half()
+    x = torch.zeros((1, 128, 256, 256), dtype=torch.float16)
+    kernels = tvm_tile.compile(module, "nvidia/h200", example_inputs=(x,)).report.kernels
+    sums = [kernel for kernel in kernels if "sums of each" in kernel.tile]
+    assert [kernel.rule for kernel in sums] == ["column", "column"]
+    assert "rows" not in {kernel.rule for kernel in kernels}
+
+
 def drawn(seed: int) -> tuple[int, tuple[int, ...], str, bool]:
     """Groups, shape, follower, and whether there are weights."""
     chance = random.Random(seed)
@@ -85,6 +99,21 @@ def test_random_groups(seed: int) -> None:
     module = Normalized(groups, shape[1], FOLLOWERS[name], affine=affine)
     model = tvm_tile.compile(module, "emulated", example_inputs=(torch.zeros(shape),))
     assert len(model.report.kernels) == 1
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 3 + 1
+    expected = module.double()(x.double())
+    found = torch.as_tensor(model(x))
+    torch.testing.assert_close(found.double(), expected, rtol=2e-4, atol=2e-4)
+
+
+@emulated
+@pytest.mark.parametrize("seed", range(6))
+def test_random_groups_apart(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sum is a kernel of its own, whether or not that is faster."""
+    monkeypatch.setattr(split_rows.Stages, "take_less_than", lambda *_: True)
+    groups, shape, name, affine = drawn(seed + 100)
+    module = Normalized(groups, shape[1], FOLLOWERS[name], affine=affine)
+    model = tvm_tile.compile(module, "emulated", example_inputs=(torch.zeros(shape),))
+    assert len(model.report.kernels) > 1
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 3 + 1
     expected = module.double()(x.double())
     found = torch.as_tensor(model(x))

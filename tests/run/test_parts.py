@@ -46,6 +46,11 @@ CASES = (
     case("mean_of_relu_of_channels", "column",
          lambda x, y: op.exp(op.mean(op.nn.relu(op.add(x, y)), [1, 2])),
          (2, 60, 96, 40), (2, 60, 96, 40)),
+    case("sum_groups", "row", along("sum", [1, 2, 4]), (1, 64, 66, 32, 4)),
+    case("sum_odd_groups", "row", along("sum", [1, 2, 4]), (2, 33, 35, 16, 10)),
+    case("mean_of_relu_of_groups", "row",
+         lambda x, y: op.exp(op.mean(op.nn.relu(op.add(x, y)), [1, 3])),
+         (2, 800, 13, 3), (2, 800, 13, 3)),
     case("sum_rows", "row", along("sum", [1]), (2, 65536 * 4)),
     case("sum_squares_of_rows", "row",
          lambda x: op.sqrt(op.sum(op.multiply(x, x), [2])), (1, 3, 99000)),
@@ -72,7 +77,8 @@ def test_parts_add_up(entry: Case, device: str) -> None:
 
 
 def in_parts(func: tirx.PrimFunc, device: Device) -> list[Scheduled]:
-    """A function's best schedule, and its last, that leave parts of sums to a second kernel."""
+    """A function's best schedule that leaves parts of sums to a second kernel, the last, and the
+    best that leaves it neighbours, too."""
     graph = extract(func)
     assert graph is not None
     task = Task(func, graph, device)
@@ -80,7 +86,8 @@ def in_parts(func: tirx.PrimFunc, device: Device) -> list[Scheduled]:
         choices = finder.find(task, EVERY)
         own = [choice for choice in choices if any(work.then for work in choice.works)]
         if own:
-            written = [choice() for choice in dict.fromkeys((own[0], own[-1]))]
+            apart = [choice for choice in own if "sums of each" in choice.tile][:1]
+            written = [choice() for choice in dict.fromkeys((own[0], own[-1], *apart))]
             return [item for item in written if item is not None]
     return []
 

@@ -14,7 +14,8 @@ from kernels import Case, Input, prim_functions, written_errors
 from tvm import ir, tirx
 from tvm.relax import op
 
-from tvm_tile import compat
+import tvm_tile
+from tvm_tile import Options, compat
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device import find_device
 from tvm_tile.device.detect import resolve_device
@@ -197,3 +198,29 @@ def test_a_chain_without_transposes_is_left_to_the_rule_for_those() -> None:
     entry = case("relu", "", lambda x, y: op.nn.relu(op.add(x, y)), f16(4096, 512), f16(4096, 512))
     (task,) = tasks(entry, H200)
     assert not schedule_transpose(task, 1)
+
+
+def test_computed_values_that_are_chosen_build() -> None:
+    """Their loads are vectors, their arithmetic is not: TVM has no vectors of eight numbers in
+    float32, though loops of them."""
+    torch = pytest.importorskip("torch")
+
+    class Joined(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            gelu = torch.nn.functional.gelu(x[..., 64:], approximate="tanh")
+            return torch.cat([y, gelu], -1)
+
+    def compiled(device: str, inputs: tuple[torch.Tensor, ...]) -> tvm_tile.CompiledModel:
+        options = Options(cache=False)
+        return tvm_tile.compile(Joined(), device, example_inputs=inputs, options=options)
+
+    shapes = ((4, 512, 1600), (4, 512, 512))
+    halves = tuple(torch.zeros(shape, dtype=torch.bfloat16) for shape in shapes)
+    report = compiled("nvidia/h200", halves).report
+    assert report.fallbacks == ()
+    assert [kernel.tile for kernel in report.kernels] == ["block 2048, store 8, load 8x8"]
+    if find_spec("pyopencl"):
+        inputs = tuple(torch.randn(shape) for shape in shapes)
+        expected = Joined()(*(value.double() for value in inputs))
+        found = torch.as_tensor(compiled("emulated", inputs)(*inputs))
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)

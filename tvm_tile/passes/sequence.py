@@ -46,6 +46,7 @@ from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.mark_streamed import MarkStreamed
 from tvm_tile.passes.weld.repeat_masks import RepeatMasks
+from tvm_tile.passes.weld.split_rows import SplitRows
 from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import dtypes_by_depth, warpgroup_dtypes
@@ -207,6 +208,7 @@ def welding(
         MarkReductions(with_followers=True),
         *_patterns(),
         *_fusion(),
+        SplitRows(device, first),
         MarkStreamed(device),
         FuseTiles(device, record, first, refused),
         JoinWrites(device, first, refused),

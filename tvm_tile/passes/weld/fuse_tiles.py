@@ -24,6 +24,7 @@ from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
 from tvm_tile.passes.weld.parallel_products import is_static
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.s_tir.row_axes import keeps_order, stay_in_order
+from tvm_tile.schedule.s_tir.rows import holds_rows
 from tvm_tile.tile.classify import is_contraction, is_product, is_window
 from tvm_tile.tile.rules import JOINING, ROWS, Level
 from tvm_tile.tile.weld.call_graph import Call, Group, Kind, taken_beyond
@@ -198,7 +199,7 @@ def _reckoned(
         return Decision(names, edges, apart, reason="no rule writes them as one kernel")
     rule = together.rule
     reason = refused.get(content_of(joined), "")
-    if rule is ROWS and not stay_in_order(joined):
+    if rule is ROWS and not (stay_in_order(joined) or holds_rows(joined)):
         reason = "elements of rows are stored in another order than they are read"
     stays = rule.stores_elsewhere or kinds[-1] is Kind.PRODUCT
     if kinds[-1] is Kind.SPATIAL and not stays:

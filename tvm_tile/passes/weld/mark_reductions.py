@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from tvm_tile.graph.extract import extract
 from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.weld.one_function import is_joined
+from tvm_tile.schedule.s_tir.row_axes import keeps_order
 from tvm_tile.tile.classify import is_contraction
 
 
@@ -23,8 +25,10 @@ class MarkReductions:
 
     or:     marked as convolutions, into which FuseOps fuses the element-wise functions behind them
 
-    Each stage of such a function reads its rows again, from cache; so it may as well compute the
-    producer again. Products and convolutions read each element too often for that.
+    Ahead of reductions, casts behind reshapes are element-wise, too: of what a product has made,
+    seen as heads, say. Each stage of such a function reads its rows
+    again, from cache; so it may as well compute the producer again. Products and convolutions read
+    each element too often for that.
 
     Args:
         with_followers: mark them as convolutions.
@@ -43,7 +47,18 @@ class MarkReductions:
                 continue
             if _is_reduction(func):
                 marked[var] = with_pattern(func, pattern)
+            elif not self.with_followers and _casts_a_reshape(func):
+                marked[var] = with_pattern(func, OpPattern.BROADCAST)
         return marked
+
+
+def _casts_a_reshape(func: tirx.PrimFunc) -> bool:
+    """Whether a function converts the elements of one tensor, which get another shape in order."""
+    graph = extract(func)
+    if len(func.params) != 2 or graph is None or any(op.flops > 1 for op in graph.operators):
+        return False
+    given, made = (param.ty.shape for param in func.params)
+    return not tvm_ffi.structural_equal(given, made) and keeps_order(func, (0,))
 
 
 def _is_reduction(func: tirx.PrimFunc) -> bool:

@@ -31,6 +31,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.schedule.s_tir.exchanged import exchanged_place
 from tvm_tile.schedule.s_tir.normalize import NormalForm
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
@@ -272,11 +273,23 @@ class _OwnElements:
             first = tirx.BufferStore(array, old.value, [index(array)])
             return self._with_reciprocal(first) if str(array.name) in self.results else first
 
+        def exchanged(call: Any) -> Any:
+            place, run = exchanged_place(call), self.tile.threads_per_row * self.tile.vector
+            if place is None:
+                return call
+            at = place // run * self.tile.vector + place % self.tile.vector
+            return tirx.BufferLoad(call.args[1].source, [at])
+
         def region(old: Any) -> Any:
             array = arrays.get(str(old.source.name))
             return old if array is None else element(array, [index(array)])
 
-        entries = [(ir.TensorLoad, load), (tirx.BufferStore, store), (tirx.Div, self._multiplied)]
+        entries = [
+            (ir.TensorLoad, load),
+            (ir.Call, exchanged),
+            (tirx.BufferStore, store),
+            (tirx.Div, self._multiplied),
+        ]
         body = tvm_ffi.structural_map(node.body, entries, order="post")
         reads, writes = ([region(r) for r in regions] for regions in (node.reads, node.writes))
         moved = replace_parts(node, iter_vars=variables, reads=reads, writes=writes, body=body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,21 +66,54 @@ def _access(digits: Digits, buffer: Any, place: Any) -> Access:
 def _parted(expr: Any) -> tuple[Any, tuple[tuple[Any, Any], ...]]:
     """``expr`` with variables for its parts that read, and these: (variable, part).
 
-    Such a part is an outermost load, or an outermost choice that holds loads; each occurs once.
+    Such a part is an outermost load, or an outermost choice that holds loads; each occurs once. Of
+    a choice whose values are computed, the loads are parts, each where its value is chosen: parts
+    are read in vectors, for which TVM does not write all arithmetic.
+
+    before: ``gelu(A[j]) if j < n else B[j - n]``
+    after:  ``gelu(a) if j < n else b`` of ``a = A[j] if j < n else 0``, ``b = 0 if j < n else ...``
     """
     found: list[tuple[Any, Any]] = []
 
-    def visit(node: Any) -> Any:
-        if isinstance(node, ir.Call) and not (is_choice(node) and loads_in(node)):
-            return node
-        for var, part in found:
-            if tvm_ffi.structural_equal(part, node):
+    def part(node: Any) -> Any:
+        for var, known in found:
+            if tvm_ffi.structural_equal(known, node):
                 return var
         found.append((tirx.Var(f"part_{len(found)}", str(node.ty.dtype)), node))
         return found[-1][0]
 
-    value = tvm_ffi.structural_map(expr, ((ir.TensorLoad, ir.Call), visit), order="pre")
-    return value, tuple(found)
+    def parted(inner: Any, chosen: Callable[[Any], Any]) -> Any:
+        def visit(node: Any) -> Any:
+            if isinstance(node, ir.Call) and not (is_choice(node) and loads_in(node)):
+                return node
+            if isinstance(node, ir.TensorLoad) or _only_chooses(node):
+                return part(chosen(node))
+            test, first, second = node.args
+            return tirx.if_then_else(
+                test,
+                parted(first, lambda own: chosen(tirx.if_then_else(test, own, _nothing(own)))),
+                parted(second, lambda own: chosen(tirx.if_then_else(test, _nothing(own), own))),
+            )
+
+        return tvm_ffi.structural_map(inner, ((ir.TensorLoad, ir.Call), visit), order="pre")
+
+    return parted(expr, lambda own: own), tuple(found)
+
+
+def _only_chooses(choice: Any) -> bool:
+    """Whether a choice's values are elements as they are, and no other than places decide."""
+    condition, *values = choice.args
+    return bool(loads_in(condition)) or all(
+        _only_chooses(value)
+        if is_choice(value)
+        else not loads_in(value) or isinstance(value, ir.TensorLoad)
+        for value in values
+    )
+
+
+def _nothing(like: Any) -> Any:
+    """Zero, of the type of an expression."""
+    return tirx.const(0, str(like.ty.dtype))
 
 
 def plain_tile(block: SBlock, output: Output, device: Device) -> TransposeTile:

@@ -47,7 +47,8 @@ from tvm_tile.schedule.s_tir.steps import (
 )
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.moves.plain import vector_elements
-from tvm_tile.tile.rows.reduce import ReduceTile, construct_reduction, construct_window
+from tvm_tile.tile.rows.reduce import by_columns, construct_reduction, construct_window
+from tvm_tile.tile.rows.reduce_work import ReduceTile, adding_tile
 from tvm_tile.tile.rules import COLUMN, ROW, WINDOW
 
 # By the forms of tiles.
@@ -164,19 +165,36 @@ def _load_vectors(sch: Schedule, main: SBlockRV, part: LoopRV, vector: int) -> N
 def _write_parts(
     sch: Schedule, main: SBlockRV, outputs: tuple[str, ...], tile: ReduceTile, device: Device
 ) -> tirx.PrimFunc | None:
-    """Both kernels of a sum in parts; ``None`` if what adds the parts cannot be analysed."""
-    _, reduce = _split_kinds(sch, main)
-    part, _ = sch.split(fuse(sch, reduce), [tile.parts, None])
-    own = sch.rfactor(part, 0)
-    *outer, one_part, _ = sch.get_loops(own)
-    sch.reorder(one_part, *outer)  # so that neighbouring threads have neighbouring outputs
-    *spatial, added = sch.get_loops(main)
-    if len(spatial) < len(sch.get(main).iter_vars):
-        sch.reorder(added, *spatial)  # as the block's variables are
+    """Both kernels of a sum in parts; ``None`` if it cannot be analysed."""
     operator = extract_operator(sch.get(main))
     if operator is None:
         return None
-    total = write_window(sch, main, outputs, construct_window(operator, device)[0])
+    _, reduce = _split_kinds(sch, main)
+    within = []
+    if tile.neighbours > 1:
+        columns = by_columns(operator)
+        own = {axis.name for axis in columns.reduce_axes} if columns else set()
+        names = [axis.name for axis in operator.reduce_axes]
+        within = [loop for loop, name in zip(reduce, names, strict=True) if name not in own]
+        reduce = [loop for loop in reduce if loop not in within]
+    part, rest = sch.split(fuse(sch, reduce), [tile.parts, None])
+    sch.reorder(part, *within, rest)
+    own = sch.rfactor(fuse(sch, [part, *within]), 0)
+    *outer, share, _ = sch.get_loops(own)
+    shares = [share] if tile.neighbours == 1 else sch.split(share, [tile.parts, tile.neighbours])
+    part, *neighbour = shares
+    sch.reorder(part, *outer, *neighbour)  # so that neighbouring threads have neighbouring outputs
+    *spatial, added = sch.get_loops(main)
+    if len(spatial) < len(sch.get(main).iter_vars):
+        sch.reorder(added, *spatial)  # as the block's variables are
+    adding = adding_tile(operator.outputs, tile.shares, device)
+    if adding.form == "window":
+        one = extract_operator(sch.get(main))
+        if one is None:
+            return None
+        adding = construct_window(one, device)[0]
+    write = write_window if adding.form == "window" else _write_shared
+    total = write(sch, main, outputs, adding)
     names = [str(sch.get(block).name_hint) for block in (main, total)]
     guarded = start_schedule(copy_guard(sch, own, _write_shared(sch, own, (), tile)))
     return copy_guard(guarded, *map(guarded.get_sblock, names))

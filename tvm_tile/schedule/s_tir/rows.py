@@ -18,7 +18,8 @@ softmax over channels), each thread takes a row, or a part of one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm import tirx
@@ -27,6 +28,7 @@ from tvm.s_tir import Schedule
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.schedule.s_tir.exchanged import pairs_of, with_exchanged
 from tvm_tile.schedule.s_tir.held_rows import write_held
 from tvm_tile.schedule.s_tir.merge import MergedShapes, restore
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, inlined_cheap
@@ -64,41 +66,69 @@ def schedule_rows(task: Task, count: int) -> Sequence[Choice]:
     return sorted(both, key=lambda choice: choice.seconds)[:count]
 
 
-def _held_choices(task: Task, count: int) -> Sequence[Choice]:
-    """Tiles whose rows stay in registers; none where they do not fit."""
+@dataclass(frozen=True, slots=True)
+class _RowForm:
+    """A function whose rows can stay in registers, as they are written.
+
+    Attributes:
+        sch: schedule whose stages have the same axes along rows.
+        form: its blocks.
+        merged: how it views tensors.
+        is_row: whether each of the output's axes tells rows apart.
+        rows: the rows as plain data.
+    """
+
+    sch: Schedule
+    form: NormalForm
+    merged: MergedShapes
+    is_row: list[bool]
+    rows: HeldRows
+
+    def write(self, tile: HeldTile) -> tirx.PrimFunc | None:
+        """Write the kernel; ``None`` where a stage has no fitting loops."""
+        try:
+            written = write_held(self.sch.copy(), self.form, self.is_row, self.rows, tile)
+        except ValueError:
+            return None
+        return restore(written, self.merged)
+
+
+def holds_rows(func: tirx.PrimFunc) -> bool:
+    """Whether elements of rows are stored in the order in which they are read, each once, so that
+    threads can hold them; in what order rows are stored does not matter."""
+    held = next(_held_forms(func), None)
+    if held is None:
+        return False
+    blocks = blocks_named(held.sch, (*held.form.reductions, *held.form.outputs))
+    return len({operator.points for operator in extract_operators(blocks)}) == 1
+
+
+def _held_forms(func: tirx.PrimFunc) -> Iterator[_RowForm]:
+    """The ways to hold a function's rows: with what is costly computed once, if anything is."""
     for inline in (inlined_cheap, partial(inlined, keep_producers=False)):
-        sch, form = inline(task.func)
-        if form is None:
+        sch, form = inline(func)
+        if form is None or len(form.outputs) != 1:
             continue
-        sch, merged = view_rows(sch, form)
-        names = (form.outputs[0], *form.producers, *form.reductions)
-        operators = extract_operators(blocks_named(sch, names))
-        if not operators:
+        sch, merged = view_rows(with_exchanged(sch, form), form)
+        blocks = blocks_named(sch, (form.outputs[0], *form.producers, *form.reductions))
+        operators, pairs = extract_operators(blocks), pairs_of(blocks[0])
+        if not operators or pairs is None:
             continue
         output, *stages = operators
-        rows = _row_axes(output, stages[len(form.producers) :])
+        rows = _row_axes(output, stages)
         held = find_held_rows(output, stages, rows)
-        tiles = () if held is None else construct_held(held, task.device, task.scene)[:count]
-        if held is not None and tiles:
+        if held is not None:
             is_row = [axis.name in rows for axis in output.axes]
-            write = partial(_write_held, sch, form, merged, is_row, held)
-            return choices_of(ROWS, tiles, write)
+            yield _RowForm(sch, form, merged, is_row, replace(held, pairs=pairs))
+
+
+def _held_choices(task: Task, count: int) -> Sequence[Choice]:
+    """Tiles whose rows stay in registers; none where they do not fit."""
+    for held in _held_forms(task.func):
+        tiles = construct_held(held.rows, task.device, task.scene)[:count]
+        if tiles:
+            return choices_of(ROWS, tiles, held.write)
     return ()
-
-
-def _write_held(
-    sch: Schedule,
-    form: NormalForm,
-    merged: MergedShapes,
-    is_row: list[bool],
-    held: HeldRows,
-    tile: HeldTile,
-) -> tirx.PrimFunc | None:
-    """Write rows that are held in registers; ``None`` where a stage has no fitting loops."""
-    try:
-        return restore(write_held(sch.copy(), form, is_row, held, tile), merged)
-    except ValueError:
-        return None
 
 
 def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
@@ -106,10 +136,20 @@ def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
     return not is_contraction(reduction) and output.write.tensor.size > reduction.write.tensor.size
 
 
-def _row_axes(output: Operator, reductions: list[Operator]) -> frozenset[str]:
-    """The output's axes that tell rows apart: those that index the reductions' results."""
-    results = {op.write.tensor for op in reductions}
-    return frozenset(axis for read in output.reads if read.tensor in results for axis in read.axes)
+def _row_axes(output: Operator, stages: Sequence[Operator]) -> frozenset[str]:
+    """The output's axes that tell rows apart: those that index the reductions' results, which it
+    reads itself or what is made of them for each element."""
+    made = {op.write.tensor: op for op in stages}
+    found = set[str]()
+    for read in output.reads:
+        maker = made.get(read.tensor)
+        if maker is None:
+            continue
+        rows = None if maker.reduce_axes else _row_axes(maker, stages)
+        for index, place in zip(read.indices, maker.write.indices, strict=True):
+            if rows is None or rows & {name for name, _ in place.terms}:
+                found.update(name for name, _ in index.terms)
+    return frozenset(found)
 
 
 def _write(

@@ -35,7 +35,7 @@ from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.output import Output, plain_tile, read_output
 from tvm_tile.schedule.s_tir.steps import blocks_named, launched, loop
 from tvm_tile.tile.moves.sectors import pitches
-from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose
+from tvm_tile.tile.moves.transpose import TransposeTile, construct_transpose, is_same_for
 from tvm_tile.tile.rules import TRANSPOSE
 from tvm_tile.tile.tile import priced
 
@@ -189,6 +189,8 @@ class _CopyWriter:
         for place, (var, part) in enumerate(self.parts):
             if str(var.name) in staged:
                 values[var] = staged[str(var.name)](rounds.each)
+            elif is_same_for(vector, self.copy.sources[place], self.copy.axes, self.own):
+                values[var] = self.placed(part, rounds.first)
             elif self.tile.loads[place] > 1:
                 own = self.buffer(f"fetched_{place}", vector, str(part.ty.dtype), "local")
                 body = tirx.BufferStore(own, self.wide(part, rounds), [lane])

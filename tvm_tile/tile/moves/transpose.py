@@ -102,7 +102,7 @@ class TransposeTile(Tile):
             outputs.
         block_size: threads of a block.
         vector: neighbouring outputs that a thread stores at once.
-        loads: neighbouring elements that a thread reads of each source at once.
+        loads: neighbouring outputs for which a thread reads of each source at once.
         staged: sources that go through shared memory.
         grid: blocks.
         asked: sectors that its blocks read, each for itself.
@@ -212,9 +212,9 @@ def _divisors(most: int) -> list[int]:
 
 
 def _widest(copy: Copy) -> int:
-    """Elements of the widest vector that all of a copy's accesses allow."""
-    accesses = [copy.write, *copy.reads]
-    return widest_vector(accesses)
+    """Elements of the widest vector that all accesses along the output's last axis allow."""
+    along = (read for read in copy.reads if copy.axes[-1].name in read.axes)
+    return widest_vector([copy.write, *along])
 
 
 def neighbours(
@@ -274,7 +274,27 @@ def construct_flat(copy: Copy, vector: int, device: Device) -> TransposeTile:
 
 def _direct_load(source: Source, copy: Copy, box: Mapping[str, int], vector: int) -> int:
     """A thread's outputs are loaded at once, or one by one."""
-    return vector if _vector_of_loads(source, copy, copy.axes, box) % vector == 0 else 1
+    is_wide = _vector_of_loads(source, copy, copy.axes, box) % vector == 0
+    return vector if is_wide or is_same_for(vector, source, copy.axes, box) else 1
+
+
+def is_same_for(
+    vector: int, source: Source, axes: Sequence[Axis], box: Mapping[str, int] | None = None
+) -> bool:
+    """Whether as many neighbouring outputs, aligned so, are made of one element of a source.
+
+    Args:
+        vector: how many.
+        source: the source.
+        axes: axes of the output, the last one fastest.
+        box: extents of what a block makes along them; whole axes, where not given.
+    """
+    run = 1
+    for axis in reversed(axes):
+        if axis.name in source.tested or any(axis.name in read.axes for read in source.reads):
+            break
+        run *= (box or {}).get(axis.name, axis.extent)
+    return run % vector == 0
 
 
 def _with_registers(tile: TransposeTile, device: Device, held: int = 0) -> TransposeTile:

@@ -26,6 +26,9 @@ _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
 _CONVERSIONS = 1  # instructions that convert one element
 
+Pairs = frozenset[tuple[int, int]]
+"""Places of elements of a row, each with that of another one that it is made of."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldRows:
@@ -47,6 +50,7 @@ class HeldRows:
         bytes_loaded: bytes of one element of a row in all that is held, as they lie in memory.
         bytes_beside: bytes of one element of a row in all parameters.
         bytes_stored: bytes of one element of the output.
+        pairs: elements of the output, each with another one that it is made of.
     """
 
     rows: int
@@ -62,6 +66,7 @@ class HeldRows:
     bytes_beside: int
     bytes_stored: int
     are_neighbours: bool = False
+    pairs: Pairs = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,8 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):
         return None
     run = threads * held.vector
+    if any(place % run // held.vector != other % run // held.vector for place, other in held.pairs):
+        return None  # other threads hold them
     if run < min(_LINE, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
     return tile
