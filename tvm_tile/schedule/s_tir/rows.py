@@ -115,7 +115,8 @@ def _held_forms(func: tirx.PrimFunc) -> Iterator[_RowForm]:
         if not operators or pairs is None:
             continue
         output, *stages = operators
-        rows = _row_axes(output, stages)
+        count = len(form.producers)
+        rows = _row_axes(output, stages[count:], stages[:count])
         held = find_held_rows(output, stages, rows)
         if held is not None:
             is_row = [axis.name in rows for axis in output.axes]
@@ -136,19 +137,21 @@ def _returns_to_its_row(reduction: Operator, output: Operator) -> bool:
     return not is_contraction(reduction) and output.write.tensor.size > reduction.write.tensor.size
 
 
-def _row_axes(output: Operator, stages: Sequence[Operator]) -> frozenset[str]:
+def _row_axes(
+    output: Operator, reductions: Sequence[Operator], producers: Sequence[Operator] = ()
+) -> frozenset[str]:
     """The output's axes that tell rows apart: those that index the reductions' results, which it
-    reads itself or what is made of them for each element."""
-    made = {op.write.tensor: op for op in stages}
-    found = set[str]()
+    reads itself or what producers make of them for each element."""
+    results = {op.write.tensor for op in reductions}
+    made = {op.write.tensor: op for op in producers}
+    found = {axis for read in output.reads if read.tensor in results for axis in read.axes}
     for read in output.reads:
-        maker = made.get(read.tensor)
-        if maker is None:
-            continue
-        rows = None if maker.reduce_axes else _row_axes(maker, stages)
-        for index, place in zip(read.indices, maker.write.indices, strict=True):
-            if rows is None or rows & {name for name, _ in place.terms}:
-                found.update(name for name, _ in index.terms)
+        if read.tensor in made:
+            maker = made[read.tensor]
+            rows = _row_axes(maker, reductions, producers)
+            for index, place in zip(read.indices, maker.write.indices, strict=True):
+                if rows & {name for name, _ in place.terms}:
+                    found.update(name for name, _ in index.terms)
     return frozenset(found)
 
 
