@@ -64,6 +64,37 @@ def test_what_changes_something_stays(name: str) -> None:
     assert len(operators(after)) == 2
 
 
+def part(x: Any, first: int, end: int, step: int = 1) -> Any:
+    return op.strided_slice(x, [-1], [first], [end], [step])
+
+
+WHOLE = {
+    "in order": lambda x: op.concat([part(x, 0, 4), part(x, 4, 5), part(x, -5, 1 << 40)], 1),
+    "with nothing": lambda x: op.concat([part(x, 3, 3), x, part(x, 0, 0)], 1),
+    "both": lambda x: op.concat([part(x, 0, 4), part(x, 4, 4), part(x, 4, 10)], -1),
+}
+OTHERS = {
+    "turned": lambda x: op.concat([part(x, 4, 10), part(x, 0, 4)], 1),
+    "one left out": lambda x: op.concat([part(x, 0, 4), part(x, 5, 10)], 1),
+    "one twice": lambda x: op.concat([part(x, 0, 6), part(x, 5, 10)], 1),
+    "along another axis": lambda x: op.concat([part(x, 0, 5), part(x, 5, 10)], 0),
+    "in steps": lambda x: op.concat([part(x, 0, 5, 2), part(x, 3, 10)], 1),
+    "of two": lambda x: op.concat([part(x, 0, 4), part(op.exp(x), 4, 10)], 1),
+    "cut off": lambda x: op.concat([part(x, 0, 4), part(x, 4, 9)], 1),
+}
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *OTHERS])
+def test_slices_that_are_all_of_a_tensor_are_it(name: str) -> None:
+    body = (WHOLE | OTHERS)[name]
+    mod = relax_module(lambda x: op.negative(body(x)), ((2, 10),))
+    after = dropped(mod)
+    assert ("relax.concat" in operators(after)) == (name in OTHERS)
+    x = np.random.default_rng(0).standard_normal((2, 10)).astype("float32")
+    legal = relax.transform.LegalizeOps()
+    np.testing.assert_array_equal(run(legal(after), x), run(legal(mod), x))
+
+
 def test_zeros_of_floating_point_numbers_stay() -> None:
     """The sum of a negative zero and zero is zero."""
     after = dropped(relax_module(lambda x: op.add(x, relax.const(np.float32(0))), ((2, 3),)))

@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from tvm_tile.passes import InlineConstants
+from tvm_tile.passes.operators.inline_constants import _find_steps
 
 INJECTIVE, REDUCING = 2, 3
 Body = Callable[[Any], Any]
@@ -106,6 +107,10 @@ def test_positions_are_indices(name: str) -> None:
 def test_integers_that_32_bits_do_not_hold_are_read() -> None:
     far = np.arange(24, dtype="int64") << 40
     assert len(constants(check(lambda x: op.add(x, relax.const(far, "int64")), "int64"))) == 1
+
+
+def test_nothing_has_no_steps() -> None:
+    assert _find_steps(np.zeros((0, 5), "int64")) is None
 
 
 def test_integers_stay_exact() -> None:

@@ -48,7 +48,9 @@ from tvm_tile.passes.weld.lay_out_weights import LayOutWeights
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.one_function import is_joined
+from tvm_tile.passes.weld.place_parts import PlaceParts
 from tvm_tile.passes.weld.repeat_masks import RepeatMasks
+from tvm_tile.passes.weld.split_rows import SplitRows
 
 __all__ = [
     "DLIGHT",
@@ -74,6 +76,7 @@ __all__ = [
     "MeasureCandidates",
     "MultiplyPowers",
     "NarrowProducts",
+    "PlaceParts",
     "Plan",
     "PlanFunction",
     "ReadTransposed",
@@ -82,6 +85,7 @@ __all__ = [
     "ScheduleTiles",
     "SeparateSinks",
     "SimplifyPlaces",
+    "SplitRows",
     "StoredPlans",
     "WidenLate",
     "conditional_calls",

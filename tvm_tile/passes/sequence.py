@@ -45,6 +45,7 @@ from tvm_tile.passes.weld.mark_pads import MarkPads
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.mark_streamed import MarkStreamed
+from tvm_tile.passes.weld.place_parts import PlaceParts
 from tvm_tile.passes.weld.repeat_masks import RepeatMasks
 from tvm_tile.passes.weld.split_rows import SplitRows
 from tvm_tile.tile.products.matrix_cores import matrix_core_dtypes
@@ -212,6 +213,7 @@ def welding(
         MarkStreamed(device),
         FuseTiles(device, record, first, refused),
         JoinWrites(device, first, refused),
+        PlaceParts(device, record, first, refused),
     ]
 
 

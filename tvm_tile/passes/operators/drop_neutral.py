@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -52,6 +52,9 @@ class DropNeutral:
     before: ``at = squeeze(position); places = add([0], at); y = take(table, expand_dims(places))``
     after:  ``y = take(table, reshape(position, (1, 1)))``
 
+    or:     ``y = concat((strided_slice(x, [1], [0], [4]), strided_slice(x, [1], [4], [9])), 1)``
+    after:  ``y = x``, where these are all of ``x``; nor are empty tensors concatenated
+
     Positions of a step are computed so, each by a kernel of its own. Only integers lose what is
     neutral: a sum of floating-point zeros is another zero. What is written in place, or handed to a
     function that may do so, is not taken later than before.
@@ -74,6 +77,8 @@ class _NeutralDropping(ModuleRewriter):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
+        if getattr(call.op, "name", "") == "relax.concat":
+            return self._concatenated(call)
         if _is_outer(call):
             return relax.op.multiply(*(_as_type(own, str(call.ty.dtype)) for own in call.args))
         shape, source = static_shape(call.ty), self._kept(call)
@@ -84,6 +89,38 @@ class _NeutralDropping(ModuleRewriter):
             return call if first in self._written else first
         is_same = first.same_as(call.args[0]) and call.op.name in _RESHAPES
         return call if is_same or first in self._written else relax.op.reshape(first, shape)
+
+    def _concatenated(self, call: relax.Call) -> relax.Expr:
+        """A concatenation without empty tensors; the tensor, whose parts in order are its own."""
+        fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else ()
+        shapes = [static_shape(own.ty) for own in fields]
+        if not fields or None in shapes or call.attrs.axis is None:
+            return call
+        axis = int(call.attrs.axis) % call.ty.ndim
+        sizes = [shape[axis] for shape in shapes if shape is not None]
+        parts = [own for own, size in zip(fields, sizes, strict=True) if size]
+        if len(parts) > 1:
+            whole = self._sliced(parts, [size for size in sizes if size], axis)
+            if whole is not None:
+                return whole
+        if not parts or len(parts) == len(fields) or parts[0] in self._written:
+            return call
+        return parts[0] if len(parts) == 1 else relax.op.concat(parts, axis)
+
+    def _sliced(
+        self, parts: Sequence[relax.Expr], sizes: Sequence[int], axis: int
+    ) -> relax.Expr | None:
+        """The tensor whose slices along an axis some values are, all of them, in order."""
+        whole, at = None, 0
+        for part, size in zip(parts, sizes, strict=True):
+            found = _slice_of(self.lookup_binding(part)) if isinstance(part, relax.Var) else None
+            if found is None or found[1:] != (axis, at):
+                return None
+            if whole is not None and not whole.same_as(found[0]):
+                return None
+            whole, at = found[0], at + size
+        shape = None if whole is None or whole in self._written else static_shape(whole.ty)
+        return whole if shape is not None and shape[axis] == at else None
 
     def _kept(self, call: relax.Expr) -> relax.Expr | None:
         """The value whose elements are all that a call gives, in their order."""
@@ -108,6 +145,25 @@ class _NeutralDropping(ModuleRewriter):
                 return value
             value = source
         return value
+
+
+def _slice_of(value: Any) -> tuple[relax.Expr, int, int] | None:
+    """The tensor of which a value is a slice along one axis, the axis, and where it begins."""
+    if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.strided_slice":
+        return None
+    numbers = [
+        [getattr(own, "value", None) for own in given.fields]
+        for given in value.args[1:]
+        if isinstance(given, relax.Tuple)
+    ]
+    if len(numbers) != len(value.args) - 1 or any(len(own) != 1 for own in numbers):
+        return None
+    (axis,), (begin,), _, *steps = numbers
+    shape = static_shape(value.args[0].ty)
+    if not isinstance(axis, int) or not isinstance(begin, int) or shape is None:
+        return None
+    begin += shape[axis] if begin < 0 else 0
+    return None if steps not in ([], [[1]]) else (value.args[0], axis % len(shape), begin)
 
 
 def _is_outer(call: relax.Expr) -> bool:

@@ -98,7 +98,7 @@ class _Steps:
 def _find_steps(values: np.ndarray) -> _Steps | None:
     """A constant as integers in even steps, none of which is beyond 32 bits."""
     long = [place for place, extent in enumerate(values.shape) if extent > 1]
-    if len(long) != 1 or values.dtype not in (np.int32, np.int64):
+    if len(long) != 1 or not values.size or values.dtype not in (np.int32, np.int64):
         return None
     if int(values.min()) < -_FARTHEST or int(values.max()) >= _FARTHEST:
         return None

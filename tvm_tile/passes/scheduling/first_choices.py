@@ -10,7 +10,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
+from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of
 from tvm_tile.schedule import Scheduled, Task, candidates
 from tvm_tile.schedule.statements import find_obstacle
 from tvm_tile.tile.rules import Rule
@@ -76,7 +76,7 @@ def predicted_cost(mod: tvm.IRModule, first: FirstChoices) -> Cost | None:
     seconds, written = 0.0, 0
     for block in mod["main"].body.blocks:
         for binding in block.bindings:
-            if is_call_tir(binding.value):
+            if is_call_tir(binding.value) or is_in_place(binding.value):
                 found = first(mod[binding.value.args[0]])
                 if found is None:
                     return None

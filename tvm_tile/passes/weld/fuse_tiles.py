@@ -76,7 +76,7 @@ class FuseTiles:
 
 
 @dataclass(frozen=True, slots=True)
-class _TirCall:
+class TirCall:
     """A ``call_tir`` in a function's dataflow.
 
     Attributes:
@@ -104,7 +104,7 @@ class _TirCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _JoinedCalls:
+class JoinedCalls:
     """Calls that become one.
 
     Attributes:
@@ -112,8 +112,8 @@ class _JoinedCalls:
         stored: those whose values others take, too, but for the last one.
     """
 
-    members: Sequence[_TirCall]
-    stored: Sequence[_TirCall]
+    members: Sequence[TirCall]
+    stored: Sequence[TirCall]
 
     @property
     def outer(self) -> list[Any]:
@@ -133,7 +133,7 @@ def _joined(
     refused: Mapping[Any, str],
 ) -> tuple[tvm.IRModule, tuple[Decision, ...]]:
     """``mod`` with the groups of one of its functions joined, and what became of every group."""
-    sites, outputs = _sites(func)
+    sites, outputs = sites_of(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
     kinds = {func: kind_of(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
     reshapes = {func: _is_reshape(mod[func]) for func in kinds}
@@ -154,8 +154,8 @@ def _joined(
         wiring = stored, *_wiring(members)
         if wiring not in known:
             own = [kinds[site.func] for site in members]
-            joined = _JoinedCalls(members, members[:stored])
-            known[wiring] = _reckoned(mod, joined, own, predict, refused)
+            joined = JoinedCalls(members, members[:stored])
+            known[wiring] = reckoned(mod, joined, own, predict, refused)
         asked[group] = known[wiring]
         return asked[group].gain
 
@@ -167,7 +167,7 @@ def _joined(
     joined = connect_calls(calls, used, gain, alone, partial(gain, stored=1))
     taken = taken_beyond(calls, joined)
     groups = [
-        _JoinedCalls([sites[n] for n in group], [sites[n] for n in group[:-1] if n in taken])
+        JoinedCalls([sites[n] for n in group], [sites[n] for n in group[:-1] if n in taken])
         for group in joined
     ]
     over = [value for _, value in written]
@@ -176,9 +176,9 @@ def _joined(
     return mod, decide(asked, joined)
 
 
-def _reckoned(
+def reckoned(
     mod: tvm.IRModule,
-    group: _JoinedCalls,
+    group: JoinedCalls,
     kinds: Sequence[Kind],
     predict: Predict,
     refused: Mapping[Any, str],
@@ -220,7 +220,7 @@ def _reckoned(
     return Decision(names, edges, apart, together.seconds, rule.name, reason)
 
 
-def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:
+def _wiring(members: Sequence[TirCall]) -> tuple[Any, ...]:
     """The functions of a group, and of which value each argument is: equal where they compute the
     same."""
     values = [site.var for site in members] + outer_values(_calls(members))
@@ -230,7 +230,7 @@ def _wiring(members: Sequence[_TirCall]) -> tuple[Any, ...]:
     )
 
 
-def _edges(members: Sequence[_TirCall], kinds: Sequence[Kind]) -> tuple[Edge, ...]:
+def _edges(members: Sequence[TirCall], kinds: Sequence[Kind]) -> tuple[Edge, ...]:
     """The values that functions of a group hand to each other."""
     return tuple(
         Edge(maker, taker, size_of(made.kind), kinds[maker] is Kind.VIEW)
@@ -240,9 +240,9 @@ def _edges(members: Sequence[_TirCall], kinds: Sequence[Kind]) -> tuple[Edge, ..
     )
 
 
-def _sites(func: relax.Function) -> tuple[list[_TirCall], list[Any]]:
+def sites_of(func: relax.Function) -> tuple[list[TirCall], list[Any]]:
     """Calls of a function's dataflow blocks, and the values that anything else uses."""
-    sites: list[_TirCall] = []
+    sites: list[TirCall] = []
     others: list[Any] = list(relax.analysis.free_vars(func.body.body))
     numbers = {block: number for number, block in enumerate(func.body.blocks)}
     for place, (block, binding) in enumerate(bindings_of(func)):
@@ -251,7 +251,7 @@ def _sites(func: relax.Function) -> tuple[list[_TirCall], list[Any]]:
             arguments = tuple(value.args[1].fields)
             kind = value.ty_args[0]
             found = (value.args[0], arguments, kind, place, numbers[block])
-            sites.append(_TirCall(binding.var, value, *found))
+            sites.append(TirCall(binding.var, value, *found))
         else:
             # Not ``+=``, which TVM's array takes over: it would copy itself each time.
             others.extend(relax.analysis.free_vars(value))
@@ -274,7 +274,7 @@ def overwritten(func: relax.Function) -> list[tuple[int, Any]]:
     ]
 
 
-def _may_wait(members: Sequence[_TirCall], written: Sequence[tuple[int, Any]]) -> bool:
+def _may_wait(members: Sequence[TirCall], written: Sequence[tuple[int, Any]]) -> bool:
     """Whether all of a group may be computed where its last member is: nothing that they take is
     written over in between."""
     last = members[-1].place
@@ -331,7 +331,7 @@ def _moves(operator: Operator) -> bool:
     return read.tensor.dtype == operator.write.tensor.dtype
 
 
-def _calls(members: Sequence[_TirCall]) -> list[tuple[Any, Any]]:
+def _calls(members: Sequence[TirCall]) -> list[tuple[Any, Any]]:
     """Variables and calls of a group."""
     return [(site.var, site.call) for site in members]
 
@@ -357,7 +357,7 @@ class _Joining(PyExprMutator):
     """
 
     def __init__(
-        self, mod: tvm.IRModule, groups: Sequence[_JoinedCalls], reshapes: Sequence[_TirCall]
+        self, mod: tvm.IRModule, groups: Sequence[JoinedCalls], reshapes: Sequence[TirCall]
     ) -> None:
         super().__init__(mod)
         self._mod = mod
@@ -392,7 +392,7 @@ class _Joining(PyExprMutator):
             self.set_var_remap(site.var, own)
         return relax.TupleGetItem(made, len(group.stored))
 
-    def _taken(self, value: Any, by: _TirCall) -> Any:
+    def _taken(self, value: Any, by: TirCall) -> Any:
         """A value as a call can take it."""
         made = self._reshapes.get(value) if isinstance(value, relax.Var) else None
         if made is None or made.block == by.block:

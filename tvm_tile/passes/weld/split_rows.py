@@ -24,6 +24,8 @@ from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.tile.weld.call_graph import Kind
 
+_WORTHWHILE = 0.8  # of what one kernel takes, which others can be joined with
+
 
 @tvm.transform.module_pass(opt_level=0, name="SplitRows")
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,8 @@ class Stages:
         return cls(tuple(whole.params), tuple(_Stage.of(nest, func.attrs) for nest in nests))
 
     def take_less_than(self, whole: Scheduled | None, predict: Predict) -> bool:
-        """Whether all stages are predicted to take less time than a schedule of the function."""
-        left = math.inf if whole is None else whole.seconds
+        """Whether all stages are predicted to take clearly less time than a schedule of it all."""
+        left = math.inf if whole is None else _WORTHWHILE * whole.seconds
         for stage in self.ordered:
             own = predict(stage.func, None)
             left -= math.inf if own is None else own.seconds

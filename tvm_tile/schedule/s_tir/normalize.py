@@ -10,6 +10,7 @@ from functools import partial
 from tvm import ir, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
+from tvm_ffi import structural_equal
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import block_ranges, is_at, loads_of
@@ -117,10 +118,21 @@ def inlined_cheap(func: tirx.PrimFunc) -> tuple[Schedule, NormalForm | None]:
 
 
 def _is_costly_twice(sch: Schedule, block: SBlockRV) -> bool:
-    """Whether several blocks read what costs too much to be computed for each."""
-    operator = extract_operator(sch.get(block))
-    is_costly = operator is not None and operator.flops >= _COSTLY_FLOPS
-    return is_costly and len(sch.get_consumers(block)) > 1
+    """Whether what is read at several places, or by several blocks, costs too much to be computed
+    for each."""
+    node = sch.get(block)
+    operator = extract_operator(node)
+    if operator is None or operator.flops < _COSTLY_FLOPS:
+        return False
+    readers = [sch.get(reader) for reader in sch.get_consumers(block)]
+    made = node.writes[0].source
+    loads = [load for own in readers for load in loads_of(own.body, made)]
+    return len(readers) > 1 or any(not _is_same(load, loads[0]) for load in loads)
+
+
+def _is_same(load: ir.TensorLoad, other: ir.TensorLoad) -> bool:
+    """Whether two loads are of one place."""
+    return all(map(structural_equal, load.indices, other.indices))
 
 
 def inline_views(sch: Schedule, form: NormalForm) -> NormalForm:

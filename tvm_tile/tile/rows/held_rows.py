@@ -224,7 +224,8 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     run = threads * held.vector
     if any(place % run // held.vector != other % run // held.vector for place, other in held.pairs):
         return None  # other threads hold them
-    if run < min(_LINE, held.length) and threads < device.warp_size and not held.are_neighbours:
+    line = _LINE // 2 if held.pairs else _LINE  # what other threads hold takes longer than lines
+    if run < min(line, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
     return tile
 
