@@ -9,6 +9,8 @@ import pytest
 
 import tvm_tile
 from tvm_tile import Options
+from tvm_tile.build.cubin import resources_of
+from tvm_tile.tile.rows.held_rows import exchanges
 
 pytestmark = pytest.mark.bank(4)
 
@@ -85,3 +87,17 @@ def test_norm_and_rotation_are_one_kernel(style: str, turned: bool) -> None:
     (kernel,) = model.report.kernels
     assert kernel.rule == "rows"
     assert "each holds" in kernel.tile
+    (built,) = model.program.kernels
+    assert built.binary is not None
+    assert resources_of(built.binary).stack == 0  # all elements have registers
+
+
+def test_elements_are_exchanged_where_one_thread_holds_both() -> None:
+    neighbours = frozenset((place, place ^ 1) for place in range(128))
+    assert exchanges(neighbours, 8, 8) == {1: 1, -1: -1}
+    assert exchanges(neighbours, 32, 1) is None
+    halves = frozenset((place, (place + 64) % 128) for place in range(128))
+    assert exchanges(halves, 8, 8) == {64: 8, -64: -8}
+    assert exchanges(halves, 4, 8) == {64: 16, -64: -16}
+    assert exchanges(halves, 16, 8) is None  # neighbours hold the other half
+    assert exchanges(frozenset(), 16, 8) == {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 
 from tvm_tile.device.times import DependentLaunchTimes, KernelTimes
 
@@ -15,6 +16,10 @@ from tvm_tile.device.times import DependentLaunchTimes, KernelTimes
 VECTOR_BYTES = 16
 # Bytes of shared memory that a CUDA kernel may declare; more it must ask for at launch.
 STATIC_SHARED_LIMIT = 48 * 1024
+# Type of a product's operands -> the type by which records name instructions that are as fast.
+RATED_AS = MappingProxyType(
+    {"float8_e4m3fn": "float8_e4m3", "float8_e5m2": "float8_e4m3", "uint8": "int8"}
+)
 
 
 class MemoryLevel(Enum):
@@ -199,6 +204,10 @@ class Device:
         float32's where it is not listed."""
         rates = dict(self.peak_flops)
         return rates.get(dtype, rates["float32"])
+
+    def matrix_rate(self, dtype: str) -> float:
+        """Peak operations per second of matrix units for operands of ``dtype``; 0 if none."""
+        return dict(self.matrix_flops).get(RATED_AS.get(dtype, dtype), 0.0)
 
 
 def with_tf32(device: Device) -> Device:

@@ -90,5 +90,5 @@ def arithmetic_seconds(graph: TileGraph, device: Device) -> float:
 def _rate(operator: Operator, device: Device) -> float:
     """Operations a second of the fastest units for an operator."""
     dtype = operator.reads[0].tensor.dtype if operator.reads else operator.write.tensor.dtype
-    matrix = dict(device.matrix_flops).get(dtype, 0.0) if is_product(operator) else 0.0
+    matrix = device.matrix_rate(dtype) if is_product(operator) else 0.0
     return max(matrix, device.flops(dtype))

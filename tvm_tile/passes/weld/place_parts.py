@@ -14,9 +14,9 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tvm_tile.device.device import Device
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.expression import number_in, substituted, with_simple_indices
-from tvm_tile.graph.extract import is_choice, loads_in, nodes_in
+from tvm_tile.graph.extract import extract_operator, is_choice, loads_in, nodes_in
 from tvm_tile.graph.own_names import with_own_names
 from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.scheduling.first_choices import FirstChoices
@@ -90,10 +90,13 @@ class _Part:
     Attributes:
         func: the function, whose last parameter is the whole output.
         taken: places, among the whole function's parameters, of those that it reads.
+        is_aligned: whether its rows lie at multiples of what a thread stores at once, as those of a
+            tensor of their own do.
     """
 
     func: tirx.PrimFunc
     taken: tuple[int, ...]
+    is_aligned: bool
 
 
 class _PartFinder:
@@ -154,7 +157,7 @@ class _PartFinder:
             alone = self._predict(part.func, None)
             if alone is None:
                 return []
-            group, decision = self._grown(last, own, near)
+            group, decision = self._grown(last, own if part.is_aligned else {}, near)
             left -= alone.seconds - (decision.gain or 0.0 if decision else 0.0)
             calls.append(group)
             decisions += [decision] if decision else []
@@ -332,4 +335,17 @@ def _part(whole: tirx.PrimFunc, block: SBlock, axis: int, bounds: tuple[int, int
     root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, []))
     made = tirx.PrimFunc([*(params[n] for n in taken), params[-1]], root, None, whole.attrs)
     func = with_own_names(tvm.s_tir.renew_defs(made)).without_attr("global_symbol")
-    return _Part(with_pattern(func, OpPattern.OPAQUE), taken)
+    return _Part(with_pattern(func, OpPattern.OPAQUE), taken, _is_aligned(inside))
+
+
+def _is_aligned(block: SBlock) -> bool:
+    """Whether rows of what a block writes begin at multiples of the widest vector."""
+    operator = extract_operator(block)
+    if operator is None or not operator.write.is_exact:
+        return False
+    write = operator.write
+    places = zip(write.indices, write.tensor.strides, strict=True)
+    first = sum(index.offset * stride for index, stride in places)
+    wide = VECTOR_BYTES // write.tensor.element_size
+    steps = (write.strides.get(name, 0) for name in operator.long_axes)
+    return first % wide == 0 and all(step == 1 or step % wide == 0 for step in steps)

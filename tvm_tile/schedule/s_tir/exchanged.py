@@ -6,21 +6,23 @@ Behind a norm, a rotation takes two elements of each row for one (RoFormer, sect
     for i, j: B[i, j] = N[i, j] * cos[j] + (N[i, j - 1] if j % 2 else -N[i, j + 1]) * sin[j]
 
 Threads hold rows in registers, and whether the one that makes ``B[i, j]`` holds ``N[i, j + 1]``,
-too, depends on the tile. So these loads become calls that say where in the row the element is::
+too, depends on the tile. So these loads become calls that say how far away the element is::
 
-    for i, j: B[i, j] = N[i, j] * cos[j] + (exchanged(N[i, j], j - 1) if j % 2 else
-                                            -exchanged(N[i, j], j + 1)) * sin[j]
+    for i, j: B[i, j] = N[i, j] * cos[j] + (exchanged(N[i, j], -1) if j % 2 else
+                                            -exchanged(N[i, j], 1)) * sin[j]
 
 which is a function of rows as others are, until it is known where a thread holds what.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.s_tir import SBlock, Schedule
+from tvm_ffi import structural_equal
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import block_ranges, loads_of, substituted, uses
@@ -30,7 +32,7 @@ from tvm_tile.schedule.s_tir.steps import blocks_named, element, replace_parts
 from tvm_tile.tile.rows.held_rows import Pairs
 
 _EXTERN, _NAME = "call_pure_extern", "exchanged"
-_LONGEST = 1024  # elements of a row, for each of which is found what it is made of
+_LONGEST = 256  # elements of a row, for each of which is found what it is made of
 
 
 def with_exchanged(sch: Schedule, form: NormalForm) -> Schedule:
@@ -65,14 +67,20 @@ def _exchanged(block: SBlock, tensor: Any) -> SBlock:
         if not _is_same(own, row) or uses(place, others):
             return block
 
+    far = [load for load, own in places.items() if not _is_same(own, plain[0])]
+    extent = next(int(v.dom.extent) for v in block.iter_vars if v.var.same_as(along))
+    told = {load: _distance(block.body.value, load, along, extent) for load in far}
+    if None in told.values():
+        return block
+
     def load(node: ir.TensorLoad) -> Any:
         if not node.source.same_as(tensor):
             return node
         own = tirx.BufferLoad(tensor, plain[0])
-        place = ranges.simplify(node.indices[-1])
-        if place.same_as(along):
+        distance = next((d for load, d in told.items() if structural_equal(load, node)), 0)
+        if not distance:
             return own
-        return tirx.call_pure_extern(str(own.ty.dtype), _NAME, own, place)
+        return tirx.call_pure_extern(str(own.ty.dtype), _NAME, own, tirx.const(distance, "int64"))
 
     value = tvm_ffi.structural_map(block.body.value, [(ir.TensorLoad, load)], order="post")
     reads = [
@@ -83,51 +91,75 @@ def _exchanged(block: SBlock, tensor: Any) -> SBlock:
     return replace_parts(block, reads=reads, body=store)
 
 
-def exchanged_place(node: Any) -> Any | None:
-    """Where in its row the element is that a call of this kind gives; ``None`` of any other."""
+def _distance(value: Any, load: ir.TensorLoad, along: Any, extent: int) -> int | None:
+    """How far behind the place in its row an element is that a load gives, wherever it is chosen.
+
+    Returns:
+        ``None`` where that differs from place to place, or the row is too long to look.
+    """
+    if extent > _LONGEST:
+        return None
+    found: set[int] = set()
+    for at, node in _chosen(value, along, extent, ir.TensorLoad):
+        if structural_equal(node, load):
+            found.add(_number(node.indices[-1], along, at) - at)
+    return found.pop() if len(found) == 1 else None
+
+
+def distance_of(node: Any) -> int | None:
+    """How far away the element is that a call of this kind gives; ``None`` of any other."""
     is_named = isinstance(node, ir.Call) and getattr(node.op, "name", "").endswith(_EXTERN)
-    return node.args[2] if is_named and str(node.args[0].value) == _NAME else None
+    return int(node.args[2]) if is_named and str(node.args[0].value) == _NAME else None
 
 
 def pairs_of(block: SBlock) -> Pairs | None:
     """What elements of a row are made of what others.
 
     Returns:
-        ``None`` where places are not those of one short axis.
+        ``None`` where a row is no axis of its own.
     """
-    places = [exchanged_place(node) for node in nodes_in(block.body.value, ir.Call)]
-    found = [place for place in places if place is not None]
-    variables = {var for place in found for var in nodes_in(place, tirx.Var)}
-    if not found:
+    calls = [node for node in nodes_in(block.body.value, ir.Call) if distance_of(node) is not None]
+    if not calls:
         return frozenset()
-    own = [v for v in block.iter_vars if v.var in variables]
-    if len(own) != 1 or int(own[0].dom.extent) > _LONGEST:
+    along = calls[0].args[1].indices[-1]
+    own = [v for v in block.iter_vars if v.var.same_as(along)]
+    if not own or any(not call.args[1].indices[-1].same_as(along) for call in calls):
         return None
-    count, ranges = int(own[0].dom.extent), sym.Analyzer()
-    pairs: set[tuple[int, int]] = set()
+    chosen = _chosen(block.body.value, along, int(own[0].dom.extent), ir.Call)
+    told = ((at, distance_of(node)) for at, node in chosen)
+    return frozenset((at, at + distance) for at, distance in told if distance is not None)
 
-    def taken(expr: Any, at: int) -> None:
-        def number(inner: Any) -> Any:
-            return ranges.simplify(substituted(inner, {own[0].var: tirx.const(at, "int64")}))
 
-        def visit(node: Any) -> Any:
-            place = exchanged_place(node)
-            if place is not None:
-                pairs.add((at, int(number(place))))
-                return node.args[1]
-            condition = number(node.args[0]) if is_choice(node) else None
-            if not isinstance(condition, tirx.IntImm):
-                return node
-            taken(node.args[1 if condition.value else 2], at)
-            return tirx.const(0, str(node.ty.dtype))
+def _chosen(value: Any, along: Any, extent: int, kind: Any) -> Iterator[tuple[int, Any]]:
+    """The nodes of a kind in what is chosen at each place of an axis, each with the place."""
+    for at in range(extent):
+        found: list[Any] = []
 
-        tvm_ffi.structural_map(expr, ((ir.Call, visit),), order="pre")
+        def visit(node: Any, at: int = at, found: list[Any] = found) -> Any:
+            test = _simple(node.args[0], along, at) if is_choice(node) else None
+            if isinstance(test, tirx.IntImm):
+                return walk(node.args[1 if test.value else 2])
+            if isinstance(node, kind):
+                found.append(node)
+            return node
 
-    for at in range(count):
-        taken(block.body.value, at)
-    return frozenset(pairs)
+        def walk(expr: Any, visit: Any = visit) -> Any:
+            return tvm_ffi.structural_map(expr, ((ir.Call, ir.TensorLoad), visit), order="pre")
+
+        walk(value)
+        yield from ((at, node) for node in found)
+
+
+def _simple(expr: Any, along: Any, at: int) -> Any:
+    """An expression at a place of an axis."""
+    return sym.Analyzer().simplify(substituted(expr, {along: tirx.const(at, "int64")}))
+
+
+def _number(expr: Any, along: Any, at: int) -> int:
+    """An expression of an axis alone at a place of it."""
+    return int(_simple(expr, along, at))
 
 
 def _is_same(indices: list[Any], others: list[Any]) -> bool:
     """Whether two places are one."""
-    return all(map(tvm_ffi.structural_equal, indices, others))
+    return all(map(structural_equal, indices, others))

@@ -21,7 +21,7 @@ nothing waits but for the sums over threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
 from tvm_tile.device.device import VECTOR_BYTES
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.s_tir.exchanged import exchanged_place
+from tvm_tile.schedule.s_tir.exchanged import distance_of
 from tvm_tile.schedule.s_tir.normalize import NormalForm
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
@@ -44,7 +44,7 @@ from tvm_tile.schedule.s_tir.steps import (
     loops_by_kind,
     replace_parts,
 )
-from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile
+from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile, exchanges
 
 _DIVIDED = "float32"  # what has reciprocals
 _ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
@@ -69,7 +69,7 @@ def write_held(
     results = [_load(sch, stages, _written(sch, name)) for name in form.reductions]
     first = [name for name in _names(sch) if name not in (*parameters, last)]
     own = {_written(sch, name) for name in (*copies, *form.producers)}
-    writer = _RowWriter(sch, tile, held.length)
+    writer = _RowWriter(sch, tile, held.length, is_exchanged=bool(held.pairs))
     lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), is_row)
     for name in (last, *parameters):
         sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
@@ -80,7 +80,8 @@ def write_held(
         if name not in results:
             writer.spread(name, is_copy=name in copies)
     kept = {_written(sch, name) for name in results}
-    return _OwnElements(own, kept, writer.places, tile).of(sch.mod["main"])
+    apart = exchanges(held.pairs, tile.threads_per_row, tile.vector) or {}
+    return _OwnElements(own, kept, writer.places, tile, apart).of(sch.mod["main"])
 
 
 def _names(sch: Schedule) -> list[str]:
@@ -110,12 +111,16 @@ class _RowWriter:
     """Spreads the loops of one stage after another over threads, alike.
 
     Attributes:
+        length: elements of a row.
+        is_exchanged: whether elements are made of others that their thread holds, which are in
+            registers only where each is named by a number.
         places: name of a block -> which of its thread's elements it works on, in its loops.
     """
 
     sch: Schedule
     tile: HeldTile
     length: int
+    is_exchanged: bool
     places: dict[str, Any] = field(default_factory=dict)
     outer: LoopRV = None
 
@@ -157,6 +162,8 @@ class _RowWriter:
             self._vectorize(block, vector)
         else:
             self._place(name, self.outer, self._var(vector))
+            if self.is_exchanged:
+                self.sch.unroll(vector)
 
     def _check(self, loops: list[LoopRV], elements: int) -> None:
         """Check that a stage's loops have as many points as a row has elements."""
@@ -220,12 +227,14 @@ class _OwnElements:
         held: names of buffers of elements.
         results: names of the copies of sums.
         places: places of elements; see :class:`_RowWriter`.
+        apart: distance of two elements in a row -> that among a thread's elements.
     """
 
     held: set[str]
     results: set[str]
     places: dict[str, Any]
     tile: HeldTile
+    apart: Mapping[int, int]
 
     def of(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with such arrays."""
@@ -274,11 +283,11 @@ class _OwnElements:
             return self._with_reciprocal(first) if str(array.name) in self.results else first
 
         def exchanged(call: Any) -> Any:
-            place, run = exchanged_place(call), self.tile.threads_per_row * self.tile.vector
-            if place is None:
+            distance = distance_of(call)
+            if distance is None:
                 return call
-            at = place // run * self.tile.vector + place % self.tile.vector
-            return tirx.BufferLoad(call.args[1].source, [at])
+            held = call.args[1]
+            return tirx.BufferLoad(held.source, [held.indices[0] + self.apart[distance]])
 
         def region(old: Any) -> Any:
             array = arrays.get(str(old.source.name))

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MatrixInstruction
+from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.products.ring import (
     SPLITS,
@@ -46,16 +46,9 @@ _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its column
 _WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
 # Warpgroups, whether they take tiles in turns, and instructions of each.
 _SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 2))
-# An operand's dtype -> the device record's, which names some instructions by one dtype of several.
-_DTYPES = {
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "float32": "float32",  # as tf32, of devices that may: see with_tf32
-    "float8_e4m3fn": "float8_e4m3",
-    "float8_e5m2": "float8_e4m3",
-    "int8": "int8",
-    "uint8": "int8",
-}
+# An operand's dtype -> the device record's; float32 is tf32, of devices that may: see with_tf32.
+_OPERANDS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
+_DTYPES = {dtype: RATED_AS.get(dtype, dtype) for dtype in _OPERANDS}
 TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
 _ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous dimension
 _BOX = 256

@@ -7,7 +7,7 @@ a row nothing crosses memory but their results, one number a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
@@ -222,12 +222,33 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     if own > _MOST_HELD or (threads > 1 and threads >= 2 * pieces):
         return None
     run = threads * held.vector
-    if any(place % run // held.vector != other % run // held.vector for place, other in held.pairs):
-        return None  # other threads hold them
+    if exchanges(held.pairs, threads, held.vector) is None:
+        return None
     line = _LINE // 2 if held.pairs else _LINE  # what other threads hold takes longer than lines
     if run < min(line, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
     return tile
+
+
+def exchanges(pairs: Pairs, threads: int, vector: int) -> Mapping[int, int] | None:
+    """How far apart a thread's elements lie among all that it holds, by their distance in a row.
+
+    Args:
+        pairs: elements of a row, each with another one that is wanted with it.
+        threads: threads that share a row, and take turns with its vectors.
+        vector: elements of a vector.
+
+    Returns:
+        ``None`` where another thread holds one, or how far apart they lie differs.
+    """
+    run, found = threads * vector, dict[int, int]()
+    for place, other in pairs:
+        owners = {at % run // vector for at in (place, other)}
+        slots = [at // run * vector + at % vector for at in (place, other)]
+        apart = slots[1] - slots[0]
+        if len(owners) > 1 or found.setdefault(other - place, apart) != apart:
+            return None
+    return found
 
 
 def work_of(tile: HeldTile, held: HeldRows, device: Device) -> Work:
