@@ -20,6 +20,7 @@ _SUITES = (
     "control_flow",
     "decode",
     "prefill",
+    "diffusion",
     "shallow",
 )
 

@@ -12,7 +12,7 @@ from bench.workload import Case, Input, Workload
 if TYPE_CHECKING:
     import torch
 
-TOLERANCES = {"float32": 1e-3, "float16": 3e-2}
+TOLERANCES = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 1e-1}
 
 
 def read_source(file: str) -> str:

@@ -14,7 +14,7 @@ from bench import record as records
 from bench.inputs import Placed, draw, reference
 from bench.report import decoding
 from bench.report.data import suite
-from bench.suites import choose, decode, prefill
+from bench.suites import choose, decode, diffusion, prefill
 from bench.suites.networks.decode_step import Prompt, decode_step
 from tests import tiny_decoders
 
@@ -133,3 +133,12 @@ def test_a_run_of_a_tiny_model_is_reported(tmp_path: Path) -> None:
     assert all(record.differing_calls == 0 for record in found)
     page = decoding.section(suite("tiny_decoders", found))
     assert "| llama@20 | tvm_tile top1 | 1 |" in page
+
+
+def test_diffusion_models_are_given_what_they_take() -> None:
+    chosen = choose(["diffusion"], dtype=["bfloat16"])
+    names = ["flux-single", "flux-double", "sdxl-unet", "sdxl-decoder"]
+    assert [w.name for w in chosen] == names
+    taken = [[each.shape for each in diffusion._inputs(workload)] for workload in chosen]
+    assert [len(shapes) for shapes in taken] == [5, 5, 3, 1]
+    assert taken[0][0][1] + taken[0][1][1] == taken[0][3][0] == 4096
