@@ -51,9 +51,10 @@ _ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
 
 def write_held(
-    sch: Schedule, form: NormalForm, is_row: list[bool], held: HeldRows, tile: HeldTile
+    sch: Schedule, form: NormalForm, row_axes: Sequence[int], held: HeldRows, tile: HeldTile
 ) -> tirx.PrimFunc:
-    """Write reductions whose rows threads hold; ``is_row`` tells the output's axes of rows.
+    """Write reductions whose rows threads hold; ``row_axes`` are places of the output's axes that
+    tell rows apart, in the order in which blocks take rows.
 
     Raises:
         ScheduleError: TVM cannot analyse what this takes.
@@ -70,7 +71,7 @@ def write_held(
     first = [name for name in _names(sch) if name not in (*parameters, last)]
     own = {_written(sch, name) for name in (*copies, *form.producers)}
     writer = _RowWriter(sch, tile, held.length, is_exchanged=bool(held.pairs))
-    lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), is_row)
+    lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), row_axes)
     for name in (last, *parameters):
         sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
         writer.take_vector(name, is_copy=name != last)
@@ -124,12 +125,12 @@ class _RowWriter:
     places: dict[str, Any] = field(default_factory=dict)
     outer: LoopRV = None
 
-    def bind_rows(self, store: SBlockRV, is_row: list[bool]) -> tuple[LoopRV, LoopRV]:
+    def bind_rows(self, store: SBlockRV, row_axes: Sequence[int]) -> tuple[LoopRV, LoopRV]:
         """Bind the loops of the last block; those of a row and of a thread's turn remain."""
         sch, tile = self.sch, self.tile
         loops = list(sch.get_loops(store))
-        rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
-        inner = [loop for loop, row in zip(loops, is_row, strict=True) if not row]
+        rows = [loops[place] for place in row_axes]
+        inner = [loop for place, loop in enumerate(loops) if place not in row_axes]
         rows = rows or [sch.add_unit_loop(loops[0])]
         sch.reorder(*rows, *inner)
         block, lane = sch.split(fuse(sch, rows), [None, tile.rows_per_block])

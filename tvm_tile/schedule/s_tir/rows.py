@@ -74,20 +74,21 @@ class _RowForm:
         sch: schedule whose stages have the same axes along rows.
         form: its blocks.
         merged: how it views tensors.
-        is_row: whether each of the output's axes tells rows apart.
+        row_axes: places of the output's axes that tell rows apart, as rows are read one behind
+            the other: what goes with several of them is near, then.
         rows: the rows as plain data.
     """
 
     sch: Schedule
     form: NormalForm
     merged: MergedShapes
-    is_row: list[bool]
+    row_axes: tuple[int, ...]
     rows: HeldRows
 
     def write(self, tile: HeldTile) -> tirx.PrimFunc | None:
         """Write the kernel; ``None`` where a stage has no fitting loops."""
         try:
-            written = write_held(self.sch.copy(), self.form, self.is_row, self.rows, tile)
+            written = write_held(self.sch.copy(), self.form, self.row_axes, self.rows, tile)
         except ValueError:
             return None
         return restore(written, self.merged)
@@ -119,8 +120,16 @@ def _held_forms(func: tirx.PrimFunc) -> Iterator[_RowForm]:
         rows = _row_axes(output, stages[count:], stages[:count])
         held = find_held_rows(output, stages, rows)
         if held is not None:
-            is_row = [axis.name in rows for axis in output.axes]
-            yield _RowForm(sch, form, merged, is_row, replace(held, pairs=pairs))
+            yield _RowForm(sch, form, merged, _read_order(output, rows), replace(held, pairs=pairs))
+
+
+def _read_order(output: Operator, rows: frozenset[str]) -> tuple[int, ...]:
+    """Places of an output's axes that tell rows apart, in the order of what it reads most of."""
+    strides = max(output.reads, key=lambda read: read.tensor.size).strides
+    places = [place for place, axis in enumerate(output.axes) if axis.name in rows]
+    if any(output.axes[place].name not in strides for place in places):
+        return tuple(places)
+    return tuple(sorted(places, key=lambda place: -strides[output.axes[place].name]))
 
 
 def _held_choices(task: Task, count: int) -> Sequence[Choice]:
