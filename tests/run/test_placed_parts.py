@@ -125,6 +125,28 @@ def test_rows_write_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-4)
 
 
+@emulated
+def test_views_that_others_take_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Angles are reshaped for what makes a part, and for something else."""
+    placed = forced(monkeypatch)
+
+    class Shared(torch.nn.Module):
+        def forward(
+            self, x: torch.Tensor, y: torch.Tensor, angles: torch.Tensor
+        ) -> tuple[torch.Tensor, ...]:
+            seen = angles.reshape(1, 16, 40)
+            made = [torch.softmax(x * seen, -1) * seen, torch.softmax(y * seen, -1) * seen]
+            return torch.cat(made, 0), torch.softmax(seen, 1), seen * 2
+
+    inputs = (torch.randn(2, 16, 40), torch.randn(3, 16, 40), torch.randn(640))
+    options = Options(cache=False)
+    model = tvm_tile.compile(Shared(), "emulated", example_inputs=inputs, options=options)
+    assert max(placed) >= 2
+    expected = Shared()(*(value.double() for value in inputs))
+    for own, other in zip(model(*inputs), expected, strict=True):
+        torch.testing.assert_close(torch.as_tensor(own).double(), other, rtol=1e-4, atol=1e-5)
+
+
 def test_rotated_norms_of_two_streams_are_written_side_by_side() -> None:
     """As in diffusion transformers: of text and of images, for one attention."""
 

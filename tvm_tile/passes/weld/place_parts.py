@@ -35,6 +35,7 @@ from tvm_tile.passes.weld.fuse_tiles import (
 from tvm_tile.passes.weld.one_function import joined_name
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.schedule.s_tir.steps import loop
+from tvm_tile.schedule.scene import STREAMED
 from tvm_tile.tile.weld.call_graph import Kind
 from tvm_tile.tile.weld.connect import Decision
 
@@ -79,7 +80,8 @@ class PlaceParts:
                 if self.record:
                     for decision in placing.decisions:
                         self.record(decision)
-        passes = [SeparateInPlace(), relax.transform.DeadCodeElimination()]
+        # What makes parts is computed with these; views that it takes, others may take, too.
+        passes = [relax.transform.DeadCodeElimination(), SeparateInPlace()]
         return tvm.transform.Sequential(passes)(mod) if changed else mod
 
 
@@ -206,8 +208,6 @@ class _PartCalling(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, placed: Mapping[Any, Sequence[JoinedCalls]]) -> None:
         super().__init__(mod)
         self._mod, self._placed = mod, placed
-        groups = (group for groups in placed.values() for group in groups)
-        self._inner = {site.var for group in groups for site in group.members[:-1]}
 
     def rewritten(self, var: Any) -> tvm.IRModule:
         """The module with the function at ``var`` rewritten."""
@@ -215,8 +215,6 @@ class _PartCalling(PyExprMutator):
         return self.builder_.get()
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        if binding.var in self._inner:
-            return
         if binding.var not in self._placed:
             super().visit_var_binding_(binding)
             return
@@ -334,7 +332,8 @@ def _part(whole: tirx.PrimFunc, block: SBlock, axis: int, bounds: tuple[int, int
         body = loop(var, count, tirx.ForKind.SERIAL, body)
     root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, []))
     made = tirx.PrimFunc([*(params[n] for n in taken), params[-1]], root, None, whole.attrs)
-    func = with_own_names(tvm.s_tir.renew_defs(made)).without_attr("global_symbol")
+    func = with_own_names(tvm.s_tir.renew_defs(made))
+    func = func.without_attr("global_symbol").without_attr(STREAMED)
     return _Part(with_pattern(func, OpPattern.OPAQUE), taken, _is_aligned(inside))
 
 
