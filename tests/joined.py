@@ -7,11 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from kernels import Case, prim_functions
 from tvm import tirx
 
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
+from tvm_tile.passes import sequence
+from tvm_tile.passes.weld.place_parts import PlaceParts, parts_of
 from tvm_tile.schedule import Choice, FindChoices, Scheduled, Task
 from tvm_tile.tile.rules import ELEMENTWISE
 
@@ -29,6 +32,19 @@ def only(rule: FindChoices, device: Device) -> Callable[..., Scheduled]:
         return replace(found, seconds=1e-9)
 
     return predict
+
+
+def place_all_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let functions that have parts seem so dear that these are always written apart."""
+
+    def eager(device: Any, record: Any, predict: Any, refused: Any) -> PlaceParts:
+        def dear(func: tirx.PrimFunc, rules: Any) -> Any:
+            own = predict(func, rules)
+            return replace(own, seconds=1.0) if own is not None and parts_of(func) else own
+
+        return PlaceParts(device, record, dear, refused)
+
+    monkeypatch.setattr(sequence, "PlaceParts", eager)
 
 
 def joined_functions(case: Case, device: Device, rule: FindChoices) -> list[tirx.PrimFunc]:

@@ -10,14 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from emulated import arguments, emulated_error
+from joined import place_all_parts
 from tvm import tirx
 
 import tvm_tile
 from tvm_tile import Options, find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.passes import sequence
 from tvm_tile.passes.weld import place_parts
-from tvm_tile.passes.weld.place_parts import PlaceParts, parts_of
 from tvm_tile.schedule import Task, candidates
 from tvm_tile.tile.rules import JOINING
 
@@ -68,13 +67,6 @@ def joined_parts(
     """The unscheduled functions that make a part and write it, whether or not that is faster."""
     found: list[tirx.PrimFunc] = []
 
-    def eager(device: Any, record: Any, predict: Any, refused: Any) -> PlaceParts:
-        def dear(func: tirx.PrimFunc, rules: Any) -> Any:
-            own = predict(func, rules)
-            return replace(own, seconds=1.0) if own is not None and parts_of(func) else own
-
-        return PlaceParts(device, record, dear, refused)
-
     writes = place_parts._PartFinder._writes
 
     def noted(finder: Any, *args: Any) -> Any:
@@ -82,7 +74,7 @@ def joined_parts(
         found.extend(group.func(finder.mod) for group in groups if len(group.members) > 1)
         return groups
 
-    monkeypatch.setattr(sequence, "PlaceParts", eager)
+    place_all_parts(monkeypatch)
     monkeypatch.setattr(place_parts._PartFinder, "_writes", noted)
     tvm_tile.compile(module, A100, example_inputs=inputs, options=Options(cache=False))
     return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from joined import place_all_parts
 from scheduled import relax_module
 from tvm import tirx
 from tvm.relax import op
@@ -17,7 +17,7 @@ import tvm_tile
 from tvm_tile import Options
 from tvm_tile.passes import sequence
 from tvm_tile.passes.weld import place_parts
-from tvm_tile.passes.weld.place_parts import PlaceParts, parts_of
+from tvm_tile.passes.weld.place_parts import parts_of
 
 pytestmark = pytest.mark.bank(4)
 
@@ -78,13 +78,6 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let functions that have parts seem dear; the result fills with the parts that are placed."""
     found: list[int] = []
 
-    def eager(device: Any, record: Any, predict: Any, refused: Any) -> PlaceParts:
-        def dear(func: tirx.PrimFunc, rules: Any) -> Any:
-            own = predict(func, rules)
-            return replace(own, seconds=1.0) if own is not None and parts_of(func) else own
-
-        return PlaceParts(device, record, dear, refused)
-
     writes = place_parts._PartFinder._writes
 
     def counted(*args: Any) -> Any:
@@ -92,7 +85,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.extend(len(group.members) for group in groups)
         return groups
 
-    monkeypatch.setattr(sequence, "PlaceParts", eager)
+    place_all_parts(monkeypatch)
     monkeypatch.setattr(place_parts._PartFinder, "_writes", counted)
     return found
 

@@ -194,7 +194,8 @@ def welding(
     first: FirstChoices | None = None,
     refused: Refused | None = None,
 ) -> list[tvm.transform.Pass]:
-    """The passes of stock fusion, told more about reductions, and again; then FuseTiles."""
+    """The passes of stock fusion, told more about reductions, and again; then those by which the
+    model takes kernels apart and joins them."""
     return [
         *_patterns(),
         FoldConstants(),

@@ -13,19 +13,16 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import extract
-from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.loops.decoding import format_of
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place, size_of, written_over
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, Rules, content_of
 from tvm_tile.passes.state.separate_in_place import with_blocks
+from tvm_tile.passes.weld.kinds import is_reshape, kind_of
 from tvm_tile.passes.weld.limit_fusion import expression_size
 from tvm_tile.passes.weld.one_function import as_one, joined_name, outer_values
 from tvm_tile.passes.weld.parallel_products import is_static
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.s_tir.row_axes import keeps_order, stay_in_order
 from tvm_tile.schedule.s_tir.rows import holds_rows
-from tvm_tile.tile.classify import is_contraction, is_product, is_window
 from tvm_tile.tile.rules import JOINING, ROWS, Level
 from tvm_tile.tile.weld.call_graph import Call, Group, Kind, taken_beyond
 from tvm_tile.tile.weld.connect import Decision, Edge, connect_calls, decide
@@ -116,6 +113,11 @@ class JoinedCalls:
     stored: Sequence[TirCall]
 
     @property
+    def name(self) -> str:
+        """The name of the function of all of them."""
+        return joined_name([str(site.func.name_hint) for site in self.members])
+
+    @property
     def outer(self) -> list[Any]:
         """The values that they are given."""
         return outer_values(_calls(self.members))
@@ -136,7 +138,7 @@ def _joined(
     sites, outputs = sites_of(func)
     made = {site.var: str(number) for number, site in enumerate(sites)}
     kinds = {func: kind_of(mod[func]) for func in dict.fromkeys(site.func for site in sites)}
-    reshapes = {func: _is_reshape(mod[func]) for func in kinds}
+    reshapes = {func: is_reshape(mod[func]) for func in kinds}
     calls = [
         Call(made[s.var], _among(s.args, made), kinds[s.func], reshapes[s.func] and s.is_local)
         for s in sites
@@ -298,39 +300,6 @@ def _among(args: Sequence[Any], made: Mapping[Any, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(made[a] for a in args if isinstance(a, relax.Var) and a in made))
 
 
-def kind_of(func: Any) -> Kind:
-    """Kind of a function's computation, as far as connecting asks."""
-    graph = extract(func) if isinstance(func, tirx.PrimFunc) else None
-    if graph is None:
-        return Kind.OTHER
-    if format_of(func) is not None:
-        return Kind.DECODING
-    # Small products are no contractions; where something slides, they are windows.
-    if any(is_contraction(o) or (is_product(o) and not o.sliding_axes) for o in graph.reductions):
-        return Kind.PRODUCT
-    if graph.reductions:
-        # Of two operands: the other one is a depthwise convolution's weights.
-        if all(is_window(op) and len(op.reads) == 2 for op in graph.reductions):
-            return Kind.WINDOW
-        last = graph.operators[-1]
-        is_rows = all(op.points == last.points for op in graph.reductions)
-        return Kind.ROWS if is_rows and not last.reduce_axes else Kind.OTHER
-    return Kind.VIEW if all(map(_moves, graph.operators)) else Kind.SPATIAL
-
-
-def _is_reshape(func: Any) -> bool:
-    """Whether a function only reshapes."""
-    return isinstance(func, tirx.PrimFunc) and bool(relax.analysis.has_reshape_pattern(func))
-
-
-def _moves(operator: Operator) -> bool:
-    """Whether each element is one of another tensor, as it is; several may be the same one."""
-    if not operator.is_copy or operator.reads[0].is_computed:
-        return False
-    read = operator.reads[0]
-    return read.tensor.dtype == operator.write.tensor.dtype
-
-
 def _calls(members: Sequence[TirCall]) -> list[tuple[Any, Any]]:
     """Variables and calls of a group."""
     return [(site.var, site.call) for site in members]
@@ -380,8 +349,7 @@ class _Joining(PyExprMutator):
         if group is None:
             return super().visit_call_(call)
         args = [self._taken(value, group.members[-1]) for value in group.outer]
-        name = joined_name([str(site.func.name_hint) for site in group.members])
-        var = self.builder_.add_func(group.func(self._mod), name)
+        var = self.builder_.add_func(group.func(self._mod), group.name)
         types = [site.kind for site in (*group.stored, group.members[-1])]
         made = relax.call_tir(var, args, types if group.stored else types[0])
         if not group.stored:

@@ -21,10 +21,10 @@ from tvm_tile.passes.weld.fuse_tiles import (
     Predict,
     bindings_of,
     is_plain_call,
-    kind_of,
     overwritten,
     with_outputs,
 )
+from tvm_tile.passes.weld.kinds import kind_of
 from tvm_tile.passes.weld.one_function import JoinedFunctions, in_turn, joined_name, outer_values
 from tvm_tile.passes.weld.parallel_products import is_static
 from tvm_tile.schedule.s_tir.normalize import inlined

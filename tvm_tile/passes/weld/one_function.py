@@ -140,6 +140,21 @@ def in_turn(
     return with_pattern(whole.without_attr("global_symbol"), OpPattern.OPAQUE)
 
 
+def nest_function(params: Sequence[Any], nest: Any, attrs: Any) -> tirx.PrimFunc:
+    """A nest of loops of another function as a function of its own, unscheduled.
+
+    Args:
+        params: tensors that it reads, and then what it writes.
+        nest: the loops.
+        attrs: attributes of the function that has it.
+    """
+    root = SBlockRealize([], True, SBlock([], [], [], "root", nest, None, []))
+    func = with_own_names(s_tir.renew_defs(tirx.PrimFunc(params, root, None, attrs)))
+    # Which of its parameters come from memory the other function's places do not tell.
+    func = func.without_attr("global_symbol").without_attr(STREAMED)
+    return with_pattern(func, OpPattern.OPAQUE)
+
+
 def _with_block_names(func: tirx.PrimFunc, suffix: str) -> tirx.PrimFunc:
     """A function whose blocks' names end with ``suffix``."""
 

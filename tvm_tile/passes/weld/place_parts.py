@@ -17,8 +17,6 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.expression import number_in, substituted, with_simple_indices
 from tvm_tile.graph.extract import extract_operator, is_choice, loads_in, nodes_in
-from tvm_tile.graph.own_names import with_own_names
-from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.scheduling.first_choices import FirstChoices
 from tvm_tile.passes.state.separate_in_place import SeparateInPlace
 from tvm_tile.passes.weld.fuse_tiles import (
@@ -26,16 +24,15 @@ from tvm_tile.passes.weld.fuse_tiles import (
     Predict,
     Record,
     TirCall,
-    kind_of,
     overwritten,
     reckoned,
     sites_of,
     with_outputs,
 )
-from tvm_tile.passes.weld.one_function import joined_name
+from tvm_tile.passes.weld.kinds import kind_of
+from tvm_tile.passes.weld.one_function import nest_function
 from tvm_tile.schedule.s_tir.normalize import inlined
-from tvm_tile.schedule.s_tir.steps import loop
-from tvm_tile.schedule.scene import STREAMED
+from tvm_tile.schedule.s_tir.steps import element, loop
 from tvm_tile.tile.weld.call_graph import Kind
 from tvm_tile.tile.weld.connect import Decision
 
@@ -230,8 +227,7 @@ class _PartCalling(PyExprMutator):
         args = [self.visit_expr(value) for value in group.outer]
         var, kind = group.members[-1].func, group.members[-1].kind
         if len(group.members) > 1:
-            name = joined_name([str(site.func.name_hint) for site in group.members])
-            var = self.builder_.add_func(group.func(self._mod), name)
+            var = self.builder_.add_func(group.func(self._mod), group.name)
         if whole is None:
             return relax.call_tir(var, args, kind)
         return relax.call_tir_inplace(var, [*args, whole], [len(args)], kind)
@@ -261,13 +257,11 @@ def _ends(block: SBlock) -> list[tuple[int, int]]:
     """Where choices between tensors change along an axis: the axis's number, and the place."""
     found = []
     variables = [v.var for v in block.iter_vars]
-    choices = [node for node in nodes_in(block.body.value, ir.Call) if is_choice(node)]
-    for choice in choices:
+    for choice in filter(is_choice, nodes_in(block.body.value, ir.Call)):
         test, *values = choice.args
-        one, other = ({load.source for load in loads_in(value)} for value in values)
-        if not one or not other or not one.isdisjoint(other):
-            continue
-        if not isinstance(test, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
+        first, second = ({load.source for load in loads_in(value)} for value in values)
+        is_between_tensors = bool(first and second) and first.isdisjoint(second)
+        if not (is_between_tensors and isinstance(test, tirx.LT | tirx.LE | tirx.GT | tirx.GE)):
             continue
         for own, other, is_second in ((test.a, test.b, False), (test.b, test.a, True)):
             number = number_in(other)
@@ -314,13 +308,8 @@ def _part(whole: tirx.PrimFunc, block: SBlock, axis: int, bounds: tuple[int, int
     store = tirx.BufferStore(block.body.buffer, value, indices)
     read = [load.source for load in loads_in(value)]
     taken = tuple(n for n, p in enumerate(params[:-1]) if any(p.same_as(own) for own in read))
-    regions = [
-        tirx.BufferRegion(load.source, [ir.Range.from_min_extent(i, 1) for i in load.indices])
-        for load in loads_in(value)
-    ]
-    written = tirx.BufferRegion(
-        block.body.buffer, [ir.Range.from_min_extent(index, 1) for index in indices]
-    )
+    regions = [element(load.source, load.indices) for load in loads_in(value)]
+    written = element(block.body.buffer, indices)
     axes = [
         tirx.IterVar(domain, var, tirx.IterVar.DataPar)
         for domain, var in zip(domains, variables, strict=True)
@@ -330,11 +319,8 @@ def _part(whole: tirx.PrimFunc, block: SBlock, axis: int, bounds: tuple[int, int
     body: Any = SBlockRealize(loops, True, inside)
     for var, count in reversed(list(zip(loops, extents, strict=True))):
         body = loop(var, count, tirx.ForKind.SERIAL, body)
-    root = SBlockRealize([], True, SBlock([], [], [], "root", body, None, []))
-    made = tirx.PrimFunc([*(params[n] for n in taken), params[-1]], root, None, whole.attrs)
-    func = with_own_names(tvm.s_tir.renew_defs(made))
-    func = func.without_attr("global_symbol").without_attr(STREAMED)
-    return _Part(with_pattern(func, OpPattern.OPAQUE), taken, _is_aligned(inside))
+    func = nest_function([*(params[n] for n in taken), params[-1]], body, whole.attrs)
+    return _Part(func, taken, _is_aligned(inside))
 
 
 def _is_aligned(block: SBlock) -> bool:

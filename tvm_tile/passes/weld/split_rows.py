@@ -10,16 +10,16 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.s_tir import SBlock, SBlockRealize, renew_defs
+from tvm.s_tir import SBlock
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import mutated
-from tvm_tile.graph.own_names import with_own_names
-from tvm_tile.passes.ir.op_pattern import OpPattern, with_pattern
 from tvm_tile.passes.ir.rewriter import is_call_tir
 from tvm_tile.passes.scheduling.first_choices import FirstChoices
-from tvm_tile.passes.weld.fuse_tiles import Predict, kind_of
+from tvm_tile.passes.weld.fuse_tiles import Predict
+from tvm_tile.passes.weld.kinds import kind_of
+from tvm_tile.passes.weld.one_function import nest_function
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.s_tir.normalize import inlined
 from tvm_tile.tile.weld.call_graph import Kind
@@ -83,10 +83,7 @@ class _Stage:
         made = block.writes[0].source
         read = dict.fromkeys(region.source for region in block.reads)
         taken = tuple(source for source in read if not source.same_as(made))
-        root = SBlockRealize([], True, SBlock([], [], [], "root", nest, None, []))
-        func = renew_defs(tirx.PrimFunc([*taken, made], root, None, attrs))
-        own = with_pattern(with_own_names(func), OpPattern.OPAQUE)
-        return cls(str(block.name_hint), own.without_attr("global_symbol"), made, taken)
+        return cls(str(block.name_hint), nest_function([*taken, made], nest, attrs), made, taken)
 
 
 @dataclass(frozen=True, slots=True)

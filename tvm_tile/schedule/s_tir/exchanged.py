@@ -25,7 +25,7 @@ from tvm.s_tir import SBlock, Schedule
 from tvm_ffi import structural_equal
 
 from tvm_tile.compat import start_schedule
-from tvm_tile.graph.expression import block_ranges, loads_of, substituted, uses
+from tvm_tile.graph.expression import are_same, block_ranges, loads_of, substituted, uses
 from tvm_tile.graph.extract import is_choice, nodes_in
 from tvm_tile.schedule.s_tir.normalize import NormalForm
 from tvm_tile.schedule.s_tir.steps import blocks_named, element, replace_parts
@@ -59,15 +59,14 @@ def _exchanged(block: SBlock, tensor: Any) -> SBlock:
     loads = loads_of(block.body.value, tensor)
     places = {load: [ranges.simplify(index) for index in load.indices] for load in loads}
     plain = [own for own in places.values() if isinstance(own[-1], tirx.Var)]
-    if not plain or all(_is_same(own, plain[0]) for own in places.values()):
+    if not plain or all(are_same(own, plain[0]) for own in places.values()):
         return block
     *row, along = plain[0]
     others = [v.var for v in block.iter_vars if not v.var.same_as(along)]
     for *own, place in places.values():
-        if not _is_same(own, row) or uses(place, others):
+        if not are_same(own, row) or uses(place, others):
             return block
-
-    far = [load for load, own in places.items() if not _is_same(own, plain[0])]
+    far = [load for load, own in places.items() if not are_same(own, plain[0])]
     extent = next(int(v.dom.extent) for v in block.iter_vars if v.var.same_as(along))
     told = {load: _distance(block.body.value, load, along, extent) for load in far}
     if None in told.values():
@@ -158,8 +157,3 @@ def _simple(expr: Any, along: Any, at: int) -> Any:
 def _number(expr: Any, along: Any, at: int) -> int:
     """An expression of an axis alone at a place of it."""
     return int(_simple(expr, along, at))
-
-
-def _is_same(indices: list[Any], others: list[Any]) -> bool:
-    """Whether two places are one."""
-    return all(map(structural_equal, indices, others))

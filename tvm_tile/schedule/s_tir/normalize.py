@@ -10,10 +10,9 @@ from functools import partial
 from tvm import ir, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
-from tvm_ffi import structural_equal
 
 from tvm_tile.compat import start_schedule
-from tvm_tile.graph.expression import block_ranges, is_at, loads_of
+from tvm_tile.graph.expression import are_same, block_ranges, is_at, loads_of
 from tvm_tile.graph.extract import extract_operator, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.s_tir.steps import (
@@ -127,12 +126,8 @@ def _is_costly_twice(sch: Schedule, block: SBlockRV) -> bool:
     readers = [sch.get(reader) for reader in sch.get_consumers(block)]
     made = node.writes[0].source
     loads = [load for own in readers for load in loads_of(own.body, made)]
-    return len(readers) > 1 or any(not _is_same(load, loads[0]) for load in loads)
-
-
-def _is_same(load: ir.TensorLoad, other: ir.TensorLoad) -> bool:
-    """Whether two loads are of one place."""
-    return all(map(structural_equal, load.indices, other.indices))
+    places = [load.indices for load in loads]
+    return len(readers) > 1 or any(not are_same(place, places[0]) for place in places)
 
 
 def inline_views(sch: Schedule, form: NormalForm) -> NormalForm:
