@@ -11,6 +11,7 @@ from bench.workload import Case, Workload
 _SUITES = (
     "ops",
     "drawn",
+    "drawn_products",
     "gemm",
     "conv",
     "attention",
