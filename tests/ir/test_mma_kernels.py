@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import arguments, built, emulated_error
+from emulated import arguments, all_built, emulated_error
 from kernels import Case, offers, prim_functions, rules_of
 from mma_cases import IMAGES, MMA_CASES, ONLY_MMA
 from warp_emulator import COMPILER
@@ -105,7 +105,7 @@ def test_other_dtypes() -> None:
 def test_the_first_choice_becomes_machine_code(name: str, copy: str, device: Device) -> None:
     entry = BY_NAME[name]
     choice = choices(entry, device)[0]()
-    kernel = built(choice, device)
+    kernel, *_ = all_built(choice, device)  # and one that adds parts
     assert kernel.binary.startswith(b"\x7fELF")
     assert "tensormap" not in kernel.arg_types
     dtype = {"float16": "f16", "bfloat16": "bf16"}[entry.inputs[0].dtype]

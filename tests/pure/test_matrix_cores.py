@@ -55,7 +55,7 @@ def check(tile: MatrixTile, of: Product, device: Device) -> None:
     assert tile.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
     chunks = math.prod(chunk_counts(of, tile.depth))
     assert 1 <= tile.stages <= min(2, chunks)
-    assert tile.parts in (1, 2, 4, 8, 16)
+    assert tile.parts in (1, 2, 4, 8, 16, 32)
     if tile.parts > 1:
         assert 2 * tile.parts <= chunks
         assert tile.grid <= device.multi_processor_count

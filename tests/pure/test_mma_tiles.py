@@ -53,7 +53,11 @@ def check(tile: MmaTile, of: Product, device: Device) -> None:
     assert tile.shared_bytes == max(ring, corners)
     assert tile.shared_bytes <= device.memory(MemoryLevel.SHARED).capacity
     chunks = math.prod(chunk_counts(of, tile.depth))
-    assert 2 <= tile.stages <= max(2, chunks + 1)
+    assert 2 <= tile.stages <= max(2, -(-chunks // tile.parts) + 1)
+    assert tile.parts in (1, 2, 4, 8, 16, 32)
+    if tile.parts > 1:
+        assert 2 * tile.parts <= chunks
+        assert tile.grid <= device.multi_processor_count
     assert tile.depth in (32, 64)
     for extent in (tile.warp_rows, tile.warp_columns):
         assert extent in (16, 32, 64)  # powers of two, for the swizzle
@@ -67,7 +71,7 @@ def check(tile: MmaTile, of: Product, device: Device) -> None:
     assert tile.block_size == 32 * math.prod(tile.warps)
     assert tile.block_size <= device.max_threads_per_block
     rows, columns = tiles_along(of.left, tile.rows), tiles_along(of.right, tile.columns)
-    assert tile.grid == of.batches * rows * columns
+    assert tile.grid == of.batches * rows * columns * tile.parts
     assert 1 <= tile.raster <= rows
     assert device.launch_latency < tile.seconds < math.inf
 

@@ -30,7 +30,8 @@ def test_all_sums_are_worked_on_and_stored_side_by_side_or_one_by_one() -> None:
     bare, single = BARE.storing(8, 64), SINGLE.storing(8, 64)
     assert bare[0] == single[0] < operations
     assert 4 * bare[1] == single[1]
-    assert SINGLE.stored(4096) == 4 * BARE.stored(4096) == 4 * 4096
+    assert BARE.stored(4096, 64) == 4096
+    assert SINGLE.stored(4096, 64) == 1.5 * 4096  # two sectors, and one for where they begin
 
 
 def test_residuals_come_from_memory() -> None:
@@ -51,7 +52,7 @@ def test_shallow_products_share_a_multiprocessor() -> None:
 def test_work_behind_a_shallow_product_takes_time(work: StoreWork) -> None:
     of = product(1_000_000, 128, 32)
     (bare,), (first,) = (construct_warpgroup(of, H200, 1, own) for own in (BARE, work))
-    assert first.seconds > 1.1 * bare.seconds
+    assert first.seconds > 1.05 * bare.seconds
 
 
 def test_behind_a_deep_one_it_is_little() -> None:

@@ -5,6 +5,8 @@ They are cases of :mod:`tvm_tile.calibrate.cases`, with what follows them in the
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -31,6 +33,7 @@ def large_cases() -> Iterator[Case]:
     yield from _first_convolutions()
     yield from _windows()
     yield from _products()
+    yield from _drawn_products()
     yield from _chains()
     yield from _rows()
     yield from _moves()
@@ -152,6 +155,22 @@ def _products() -> Iterator[Case]:
     ):  # fmt: skip
         shapes = ((heads, rows, depth),) * 3
         yield Case(f"attention {heads}x{rows}x{rows}x{depth}", dtype, shapes, attention)
+
+
+def _drawn_products() -> Iterator[Case]:
+    """Products of any extents, most of them no multiple of anything, their logarithms drawn."""
+    rng = random.Random(_SEED)
+    for dtype, count in ((HALF, 24), (SINGLE, 12)):
+        for _ in range(count):
+            m, n, k = (round(math.exp(rng.uniform(0, math.log(_LARGEST)))) for _ in range(3))
+            if rng.random() < 0.5:
+                yield Case(f"product {m}x{n}x{k}", dtype, ((m, k), (k, n)), op.matmul)
+            else:
+                shapes = ((m, k), (n, k))
+                yield Case(f"product {m}x{n}x{k}, weights by rows", dtype, shapes, _by_rows)
+
+
+_SEED, _LARGEST = 20261101, 16384
 
 
 def _by_rows(x: Any, w: Any) -> relax.Expr:

@@ -35,6 +35,7 @@ from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.schedule.rule import Choice, Task, choices_of
+from tvm_tile.schedule.s_tir.ends import sum_inside
 from tvm_tile.schedule.s_tir.guards import copy_guard
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined
 from tvm_tile.schedule.s_tir.steps import (
@@ -82,7 +83,12 @@ def _write(
     main = sch.get_sblock(form.reductions[0])
     if tile.parts > 1:
         return _write_parts(sch, main, form.outputs, tile, device)
-    return copy_guard(sch, main, write(sch, main, form.outputs, tile))
+    several = any(len(loops) > 1 for loops in loops_by_kind(sch, main))
+    func = copy_guard(sch, main, write(sch, main, form.outputs, tile))
+    # Threads share sums only of blocks whose places TVM can tell: of several axes that are walked
+    # as one, it can do so by their common end alone.
+    is_told = tile.form == "window" or not several
+    return sum_inside(func, str(sch.get(main).name_hint)) if is_told else func
 
 
 def write_window(
@@ -197,4 +203,5 @@ def _write_parts(
     total = write(sch, main, outputs, adding)
     names = [str(sch.get(block).name_hint) for block in (main, total)]
     guarded = start_schedule(copy_guard(sch, own, _write_shared(sch, own, (), tile)))
-    return copy_guard(guarded, *map(guarded.get_sblock, names))
+    func = copy_guard(guarded, *map(guarded.get_sblock, names))
+    return sum_inside(func, names[0]) if adding.form == "window" else func

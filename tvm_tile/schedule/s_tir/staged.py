@@ -40,7 +40,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.graph.extract import extract_operator
 from tvm_tile.graph.tile_graph import Operator, element_size
 from tvm_tile.schedule.rule import Choice, Scheduled, Task, as_written
-from tvm_tile.schedule.s_tir.ends import Staged, fill_ends
+from tvm_tile.schedule.s_tir.ends import Staged, fill_ends, read_inside, sum_inside
 from tvm_tile.schedule.s_tir.guards import copy_guard, drop_guards
 from tvm_tile.schedule.s_tir.merge import MergedShapes, merge_axes, restore
 from tvm_tile.schedule.s_tir.normalize import NormalForm, gather_strided, inlined
@@ -213,6 +213,7 @@ def _write(
         func = copy_guard(sch, main, nest.after)
     if parts is not None:
         func = copy_guard(sch, parts.total, parts.after)
+        func = sum_inside(func, str(sch.get(parts.total).name_hint))
     func = free_copies(func, [(copy.name, copy.fetch) for copy in copies if copy.fetch])
     names = frozenset(str(sch.get(b).name_hint) for b in (nest.block, init))
     summed = tuple(sch.get(loop).loop_var for loop in nest.summed)
@@ -220,7 +221,8 @@ def _write(
     name = str(sch.get(nest.block).name_hint)
     if parts is not None:
         func = parts.guarded(func, name)
-    return fill_ends(func, name, [copy.staged for copy in copies], program)
+    func = fill_ends(func, name, [copy.staged for copy in copies], program)
+    return read_inside(func, [copy.staged for copy in copies if not copy.fetch])
 
 
 def _prefetch(sch: Schedule, step: LoopRV, copies: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ A thread holds sums of a few neighbours, of NVIDIA's instructions pairs of eight
 two rows of every 16 that its warp holds. Stored from there, a warp would write 16 bytes of each of
 eight rows. So each warp lays some columns of its rows down in shared memory of its own and takes
 them up by rows: four neighbours a thread, for which the epilogue is computed with loads and stores
-as wide.
+as wide; where neighbours do not lie aligned, one a thread, so that threads store side by side.
 
 No other warp touches a warp's corner, so waiting for the warp's own threads is enough: once between
 laying down and taking up, once before the next columns are laid down.
@@ -119,17 +119,19 @@ class SumStore:
     def _take_up(
         self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
     ) -> None:
-        """Store quads of neighbours, as many rows at a time as a warp's threads reach."""
-        threads, layout = columns // QUAD, self.layout
+        """Store neighbours, as many rows at a time as a warp's threads reach."""
+        width = QUAD if self._is_aligned(QUAD) else 1
+        threads, layout = columns // width, self.layout
         per_pass = min(layout.rows, layout.warp // threads)
         with ib.unroll(layout.rows // per_pass) as turn:
             row = ib.Bind(turn * per_pass + lane // threads)
-            column = ib.Bind(lane % threads * QUAD)
+            column = ib.Bind(lane % threads * width)
             rows, fits = self.rows.at(first[0] + row, origin)
             place = {**origin, **rows}
             inside = {**origin, **self.rows.inside(first[0] + row, origin)} if fits else place
             with when([lane < threads * per_pass] if threads * per_pass < layout.warp else []):
-                self.quad(
+                self.neighbours(
+                    width,
                     lambda v: self.memory[warp, row, column + v],
                     first[1] + column,
                     place,

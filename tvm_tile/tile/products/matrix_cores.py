@@ -23,6 +23,7 @@ from tvm_tile.tile.products.warp_tile import (
     WarpTile,
     chunk_counts,
     chunk_sectors,
+    in_parts,
     warp_work,
 )
 from tvm_tile.tile.register_use import register_use
@@ -41,7 +42,6 @@ _WAVES = ((2, 2), (4, 1), (1, 4), (2, 4), (4, 2), (1, 2), (2, 1), (1, 1))
 _LARGEST_SIDE = 256
 _LINES = (LEAST_LINE, 2 * LEAST_LINE)
 _STAGES = (2, 1)
-_PARTS = (2, 4, 8, 16)
 ADDING_THREADS = 64  # of a block that adds parts, four sums each: many blocks, one wave or two
 
 
@@ -89,7 +89,7 @@ def _tiles(product: Product, device: Device) -> Iterator[MatrixTile]:
             tile = tile.filled(product)
             tile = replace(tile, registers=_registers(product, tile, device))
             if _fits(device, tile):
-                yield from _in_parts(product, device, tile)
+                yield from in_parts(tile, product, device)
 
 
 def _fits(device: Device, tile: MatrixTile) -> bool:
@@ -118,23 +118,6 @@ def _registers(product: Product, tile: MatrixTile, device: Device) -> int:
 _FIXED_REGISTERS = 16  # of a thread
 _SHARE_OF_REGISTERS = 0.92  # the rest is the compiler's, which moves loads ahead
 _MOST_SUMS = 128  # of a thread: with more, the compiler runs out of registers for the rest
-_LEAST_CHUNKS = 2  # of a part
-
-
-def _in_parts(product: Product, device: Device, tile: MatrixTile) -> Iterator[MatrixTile]:
-    """A tile, and the same with its sum in parts, for compute units that have no block otherwise.
-
-    Args:
-        product: the product that is computed.
-        device: the device that computes it.
-        tile: a tile that fits the device.
-    """
-    yield tile
-    chunks = math.prod(chunk_counts(product, tile.depth))
-    most = min(device.multi_processor_count // tile.grid, chunks // _LEAST_CHUNKS)
-    for parts in _PARTS:
-        if parts <= most:
-            yield replace(tile, parts=parts, grid=tile.grid * parts)
 
 
 def work_of(product: Product, device: Device, tile: MatrixTile) -> Work:

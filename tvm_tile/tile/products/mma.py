@@ -21,13 +21,14 @@ from tvm_tile.tile.products.warp_tile import (
     WarpTile,
     chunk_counts,
     chunk_sectors,
+    in_parts,
     warp_work,
 )
 from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Product
-from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT, UNIT_BYTES
+from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT_BYTES
 from tvm_tile.tile.units.unit import MmaUnit
 
 # Rows and columns of a warp, and how many warps have rows and columns of their own.
@@ -56,7 +57,8 @@ def construct_mma(
         return ()
     told = (
         own
-        for tile in _tiles(product)
+        for plain in _tiles(product)
+        for tile in in_parts(plain, product, device)
         for own in _in_stages(tile, work_of(product, device, tile, work), product, device)
     )
     return ranked(told, device, scene, count)
@@ -124,13 +126,15 @@ def _registers(product: Product, tile: MmaTile) -> int:
     fragments = 2 * (tile.warp_rows + tile.warp_columns) * FRAGMENT * ELEMENT // (4 * warp)
     copies = sum(
         -(-slab.size // UNIT_BYTES // tile.block_size)
-        * (UNIT + _OF_A_COPY if slab.is_by_element else UNIT // slab.width * _OF_A_COPY)
+        * (_OF_A_SHIFTED_UNIT if slab.is_by_element else slab.copies * _OF_A_COPY)
         for slab in tile.chunks(product)
     )
     return tile.sums + fragments + copies + _FIXED_REGISTERS
 
 
 _FIXED_REGISTERS, _OF_A_COPY = 24, 2  # of a thread, and for the addresses of each of its copies
+_OF_A_SHIFTED_UNIT = 15  # registers: two lines, a mask for what they become, a place, an address
+_SHIFTING = 32  # instructions that find and mask a unit that begins anywhere
 _MOST_REGISTERS = 255  # that a thread can name
 
 
@@ -141,18 +145,18 @@ def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) ->
     behind the ring's first round. Copies by element come to registers only a chunk ahead.
     """
     warp, warps, steps = tile.unit.warp, math.prod(tile.warps), tile.depth // FRAGMENT
-    chunks = math.prod(chunk_counts(product, tile.depth))
+    chunks = -(-math.prod(chunk_counts(product, tile.depth)) // tile.parts)
     slabs = tile.chunks(product)
     single = sum(slab.size / UNIT_BYTES / warp for slab in slabs if slab.is_by_element)
     ahead, later = _ahead(tile.stages, chunks, is_by_element=single > 0)
     rows, columns = tile.warp_rows // FRAGMENT, tile.warp_columns // FRAGMENT
     loaded = warps * steps * (rows + columns)
-    copies = sum(slab.size / (slab.width * ELEMENT) / warp for slab in slabs)
+    copies = sum(slab.copies * slab.size / UNIT_BYTES / warp for slab in slabs)
     chunk = Part(
         repeats=chunks,
         fills=chunk_sectors(product, tile),
-        # Two instructions for all columns of a fragment; elements are joined to pairs.
-        operations=warps * steps * rows * columns * 2 + single * UNIT,
+        # Two instructions for all columns of a fragment.
+        operations=warps * steps * rows * columns * 2 + single * _SHIFTING,
         moves=copies + single + loaded,
         wavefronts=(tile.stage_bytes + loaded * FRAGMENT * FRAGMENT * ELEMENT) / WAVEFRONT,
         flops=2 * tile.rows * tile.columns * tile.depth,

@@ -148,7 +148,8 @@ def _split_parts(tile: RingTile, work: StoreWork, size: int) -> tuple[Part, Part
     total = Part(
         repeats=rounds,
         fills=work.read_bytes / shares,
-        stores=work.stored(size) / shares,
+        # Stored one by one, each of a thread's four goes to the same sectors.
+        stores=size * (1 if work.is_wide else QUAD) / shares,
         operations=operations + warps * each * (tile.splits - 1),
         moves=moves + warps * each / QUAD * tile.splits,
         wavefronts=wavefronts / rounds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.time import WAVEFRONT, Part
 from tvm_tile.tile.units.sum_layout import CORNER_COLUMNS, QUAD, SumLayout
 
@@ -44,12 +45,12 @@ class StoreWork:
         wide = QUAD if self.is_wide else 1
         return warps * each * (self.operations + 1), warps * each / wide * (self.loads + 1)
 
-    def stored(self, size: float) -> float:
+    def stored(self, size: float, run: float) -> float:
         """Bytes in whole sectors that are stored of outputs of ``size`` bytes.
 
-        Where neighbours are stored one by one, each of a thread's four goes to the same sectors.
+        Where neighbours are stored one by one, a warp's runs of ``run`` bytes begin anywhere.
         """
-        return size * (1 if self.is_wide else QUAD)
+        return size if self.is_wide else size * (1 + SECTOR / run)
 
 
 BARE = StoreWork()
@@ -73,12 +74,13 @@ def store_part(
     across = math.gcd(columns, CORNER_COLUMNS)
     corners = rows // layout.rows * (columns // across)
     held = layout.rows * across / layout.warp  # sums of a thread
+    element = size / tiles / (warps * rows * columns)  # bytes, or less where tiles overhang
     operations, moves = work.storing(warps, held)
     trips = held if work.is_ragged else 1  # a branch waits for its own loads
     return Part(
         repeats=corners,
         fills=work.read_bytes / tiles / corners,
-        stores=work.stored(size) / tiles / corners,
+        stores=work.stored(size, across * element) / tiles / corners,
         operations=operations,
         moves=moves + warps * (held / layout.run + held / QUAD),
         wavefronts=2 * warps * layout.rows * across * SUM_BYTES / WAVEFRONT,

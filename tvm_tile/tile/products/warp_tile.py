@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -100,7 +101,7 @@ class WarpTile(Tile, Generic[_Unit]):
         return replace(
             self,
             raster=min(rows, max(1, _RASTER_ROWS // self.rows)),
-            grid=product.batches * rows * columns,
+            grid=product.batches * rows * columns * self.parts,
             shared_bytes=self.ring_bytes(self.stages),
         )
 
@@ -114,6 +115,28 @@ class WarpTile(Tile, Generic[_Unit]):
         warps = f"{self.warps[0]} by {self.warps[1]} {self.unit.warps}"
         parts = f", parts {self.parts}" if self.parts > 1 else ""
         return f"block {self.rows} by {self.columns}, {stages}, {warps}{parts}"
+
+
+def in_parts(
+    tile: WarpTile[_Unit], product: Product, device: Device
+) -> Iterator[WarpTile[_Unit]]:
+    """A tile, and the same with its sum in parts, for multiprocessors that have no block otherwise.
+
+    Args:
+        tile: a whole tile, with its number of blocks.
+        product: the product that is computed.
+        device: the device that computes it.
+    """
+    yield tile
+    chunks = math.prod(chunk_counts(product, tile.depth))
+    most = min(device.multi_processor_count // tile.grid, chunks // _LEAST_CHUNKS)
+    for parts in _PARTS:
+        if parts <= most:
+            yield replace(tile, parts=parts, grid=tile.grid * parts)
+
+
+_PARTS = (2, 4, 8, 16, 32)
+_LEAST_CHUNKS = 2  # of a part
 
 
 def chunk_sectors(product: Product, tile: WarpTile[_Unit]) -> float:

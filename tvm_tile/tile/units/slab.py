@@ -23,6 +23,7 @@ UNIT_BYTES = 16
 FRAGMENT = 16  # rows, and depth, of what a warp loads at once
 _BANKS = 8  # of a unit each
 _NARROWEST_ASYNC = 2  # elements: 4 bytes
+_LINES_ACROSS = 2  # of 16 bytes, of a unit that begins anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Chunk(ABC):
     @property
     @abstractmethod
     def is_by_element(self) -> bool:
-        """Whether elements are copied one by one, since fewer than a word lie side by side."""
+        """Whether units begin anywhere, since fewer elements than a word lie side by side."""
 
     @property
     def line_bytes(self) -> int:
@@ -91,6 +92,11 @@ class Slab(Chunk):
     def is_by_element(self) -> bool:
         """Whether copies are too narrow for cp.async, and go through registers."""
         return self.width < _NARROWEST_ASYNC
+
+    @property
+    def copies(self) -> int:
+        """Copies that bring a unit; loads of the lines that it lies across, if it begins anywhere."""
+        return _LINES_ACROSS if self.is_by_element else UNIT // self.width
 
     def offset(self, line: Any, unit: Any) -> Any:
         """Bytes into the stage to a unit."""
