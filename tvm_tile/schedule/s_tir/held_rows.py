@@ -15,7 +15,8 @@ This is Welder's connection at the level of registers. Before → after, for a s
             for v in vectorized: B[row, ...] = out[v]
 
 Each thread reads in every stage what it has loaded itself, so ``own`` is an array of its own, and
-nothing waits but for the sums over threads.
+nothing waits but for the sums over threads. Of a row that is too long for registers it is a part of
+the row in shared memory, of which a thread reads a vector at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 
-from tvm_tile.device.device import VECTOR_BYTES
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.schedule.s_tir.exchanged import distance_of
 from tvm_tile.schedule.s_tir.normalize import NormalForm
@@ -43,6 +44,8 @@ from tvm_tile.schedule.s_tir.steps import (
     is_reduction,
     loops_by_kind,
     replace_parts,
+    shared_scope,
+    unroll_part,
 )
 from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile, exchanges
 
@@ -51,7 +54,12 @@ _ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
 
 def write_held(
-    sch: Schedule, form: NormalForm, row_axes: Sequence[int], held: HeldRows, tile: HeldTile
+    sch: Schedule,
+    form: NormalForm,
+    row_axes: Sequence[int],
+    held: HeldRows,
+    device: Device,
+    tile: HeldTile,
 ) -> tirx.PrimFunc:
     """Write reductions whose rows threads hold; ``row_axes`` are places of the output's axes that
     tell rows apart, in the order in which blocks take rows.
@@ -64,25 +72,27 @@ def write_held(
     stages = [*form.producers, *form.reductions, last]
     for name in (*form.producers, *form.reductions):
         sch.set_scope(sch.get_sblock(name), 0, "local")
-    copies = [_load(sch, stages, name) for name in held.tensors]
+    scope = shared_scope(device, tile.shared_bytes) if tile.is_shared else "local"
+    copies = [_load(sch, stages, name, scope) for name in held.tensors]
     parameters = [_load(sch, [last], name) for name in held.parameters]
     # In the end of a sum over threads its result is in shared memory: a thread keeps its own.
     results = [_load(sch, stages, _written(sch, name)) for name in form.reductions]
     first = [name for name in _names(sch) if name not in (*parameters, last)]
-    own = {_written(sch, name) for name in (*copies, *form.producers)}
-    writer = _RowWriter(sch, tile, held.length, is_exchanged=bool(held.pairs))
+    kept = {_written(sch, name) for name in (*copies, *form.producers)}
+    own, shared = (set[str](), kept) if tile.is_shared else (kept, set[str]())
+    writer = _RowWriter(sch, tile, held.length, shared, is_exchanged=bool(held.pairs))
     lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), row_axes)
     for name in (last, *parameters):
         sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
-        writer.take_vector(name, is_copy=name != last)
+        writer.take_vector(name, thread, is_copy=name != last)
     for name in reversed(first):
         block = sch.get_sblock(name)
         sch.compute_at(block, lane, preserve_unit_loops=True)
         if name not in results:
             writer.spread(name, is_copy=name in copies)
-    kept = {_written(sch, name) for name in results}
+    numbers = {_written(sch, name) for name in results}
     apart = exchanges(held.pairs, tile.threads_per_row, tile.vector) or {}
-    return _OwnElements(own, kept, writer.places, tile, apart).of(sch.mod["main"])
+    return _OwnElements(own, numbers, writer.places, tile, apart).of(sch.mod["main"])
 
 
 def _names(sch: Schedule) -> list[str]:
@@ -95,7 +105,7 @@ def _written(sch: Schedule, name: str) -> str:
     return str(sch.get(sch.get_sblock(name)).writes[0].source.name)
 
 
-def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
+def _load(sch: Schedule, readers: Sequence[str], tensor: str, scope: str = "local") -> str:
     """Let ``readers`` of a tensor read a copy; gives the name of the block that makes it."""
     reading = []
     for name in readers:
@@ -103,7 +113,7 @@ def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
         if tensor in names:
             reading.append((sch.get_sblock(name), names.index(tensor)))
     block, place = reading[0]
-    copy = sch.cache_read(block, place, "local", [reader for reader, _ in reading])
+    copy = sch.cache_read(block, place, scope, [reader for reader, _ in reading])
     return str(sch.get(copy).name_hint)
 
 
@@ -113,6 +123,7 @@ class _RowWriter:
 
     Attributes:
         length: elements of a row.
+        shared: names of buffers of rows in shared memory.
         is_exchanged: whether elements are made of others that their thread holds, which are in
             registers only where each is named by a number.
         places: name of a block -> which of its thread's elements it works on, in its loops.
@@ -121,6 +132,7 @@ class _RowWriter:
     sch: Schedule
     tile: HeldTile
     length: int
+    shared: set[str]
     is_exchanged: bool
     places: dict[str, Any] = field(default_factory=dict)
     outer: LoopRV = None
@@ -145,26 +157,40 @@ class _RowWriter:
         """Share the loops of a stage that works on whole rows."""
         block = self.sch.get_sblock(name)
         if is_reduction(self.sch, block):
-            self._shares(loops_by_kind(self.sch, block)[1])
+            _, thread, _ = self._shares(loops_by_kind(self.sch, block)[1])
+            self._read_vectors(name, thread)
             return
         loops = list(self.sch.get_loops(block))[2:]
         self._check(loops, self.length)
         outer, _, vector = self._shares(loops)
         self._place(name, outer, self._vectorize(block, vector) if is_copy else self._var(vector))
 
-    def take_vector(self, name: str, *, is_copy: bool) -> None:
+    def take_vector(self, name: str, thread: LoopRV, *, is_copy: bool) -> None:
         """Share nothing: a stage works on the vector of one turn."""
         block = self.sch.get_sblock(name)
-        depth = 4 if self.tile.threads_per_row > 1 else 3
-        loops = list(self.sch.get_loops(block))[depth:]
+        loops = list(self.sch.get_loops(block))
+        places = [self.sch.get(loop).same_as(self.sch.get(thread)) for loop in loops]
+        loops = loops[places.index(True) + 1 :]
         self._check(loops, self.tile.vector)
         vector = fuse(self.sch, loops)
         if is_copy:
             self._vectorize(block, vector)
-        else:
-            self._place(name, self.outer, self._var(vector))
-            if self.is_exchanged:
-                self.sch.unroll(vector)
+            return
+        self._place(name, self.outer, self._var(vector))
+        if self.is_exchanged:
+            self.sch.unroll(vector)
+        self._read_vectors(name, thread)
+
+    def _read_vectors(self, name: str, thread: LoopRV) -> None:
+        """Let a stage read registers, to which a thread takes a vector of a row at a time."""
+        sch, block = self.sch, self.sch.get_sblock(name)
+        count = len(sch.get_loops(block)) - 1
+        for tensor in sorted(self.shared):
+            names = [str(region.source.name) for region in sch.get(block).reads]
+            if tensor in names:
+                copy = sch.cache_read(block, names.index(tensor), "local", [block])
+                sch.compute_at(copy, thread, preserve_unit_loops=True)
+                self._vectorize(copy, fuse(sch, list(sch.get_loops(copy))[count:]))
 
     def _check(self, loops: list[LoopRV], elements: int) -> None:
         """Check that a stage's loops have as many points as a row has elements."""
@@ -179,7 +205,10 @@ class _RowWriter:
         if self.tile.threads_per_row > 1:
             outer, thread = self.sch.split(pieces, [None, self.tile.threads_per_row])
             self.sch.bind(thread, "threadIdx.y" if self.tile.are_neighbours else "threadIdx.x")
-        self.sch.unroll(outer)
+        if self.tile.is_shared:
+            unroll_part(self.sch, outer, self.tile.together)
+        else:
+            self.sch.unroll(outer)
         return outer, thread, vector
 
     def _pieces(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV]:
@@ -207,7 +236,9 @@ class _RowWriter:
         return self._var(part) * width + self._var(within)
 
     def _place(self, name: str, outer: LoopRV, within: Any) -> None:
-        """Note where in its row an element of a stage is."""
+        """Note which of its thread's elements a stage works on, if these are an array of its own."""
+        if self.shared:
+            return
         self.places[name] = self._var(outer) * self.tile.vector + within
 
     def _var(self, loop: LoopRV) -> Any:

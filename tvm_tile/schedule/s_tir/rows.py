@@ -10,7 +10,7 @@ Before → after, for a softmax over the last axis::
         m, s in registers, each summed over threadIdx.x
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
-Where threads can hold the row in registers, they read it once: see
+Where threads can hold the row in registers or shared memory, they read it once: see
 :mod:`tvm_tile.schedule.s_tir.held_rows`. A longer one is read again from cache; nothing is written
 between the stages. Where not the elements of a row but the rows are neighbours in memory (a
 softmax over channels), each thread takes a row, or a part of one.
@@ -25,6 +25,7 @@ from functools import partial
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Choice, Task, choices_of
@@ -85,10 +86,11 @@ class _RowForm:
     row_axes: tuple[int, ...]
     rows: HeldRows
 
-    def write(self, tile: HeldTile) -> tirx.PrimFunc | None:
+    def write(self, device: Device, tile: HeldTile) -> tirx.PrimFunc | None:
         """Write the kernel; ``None`` where a stage has no fitting loops."""
+        own = self.form, self.row_axes, self.rows, device, tile
         try:
-            written = write_held(self.sch.copy(), self.form, self.row_axes, self.rows, tile)
+            written = write_held(self.sch.copy(), *own)
         except ValueError:
             return None
         return restore(written, self.merged)
@@ -137,7 +139,7 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
     for held in _held_forms(task.func):
         tiles = construct_held(held.rows, task.device, task.scene)[:count]
         if tiles:
-            return choices_of(ROWS, tiles, held.write)
+            return choices_of(ROWS, tiles, partial(held.write, task.device))
     return ()
 
 
