@@ -1,6 +1,6 @@
 """Tiles for chains of reductions whose rows are read once and held in registers.
 
-Rows that are too long for them are held in shared memory, each thread's part apart from the others'.
+Rows that are too long for them are held in shared memory, where each thread has a part of its own.
 That is Welder's connection at the level of registers (OSDI'23, section 3): between the stages of
 a row nothing crosses memory but their results, one number a row.
 """
