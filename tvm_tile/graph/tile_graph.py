@@ -240,7 +240,7 @@ class Operator:
         touches more than an element.
         """
         elements = access.elements(self.extents)
-        if not all(index.is_exact for index in access.indices):
+        if not access.is_exact:
             elements = min(elements, self.points)
         return elements * access.tensor.element_size
 

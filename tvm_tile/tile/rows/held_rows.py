@@ -8,7 +8,7 @@ a row nothing crosses memory but their results, one number a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
@@ -26,6 +26,8 @@ _BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
 _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
 _CONVERSIONS = 1  # instructions that convert one element
+# Of parts of these kernels.
+_COUNTS = ("fills", "stores", "operations", "moves", "wavefronts", "loads", "barriers", "exchanges")
 
 Pairs = frozenset[tuple[int, int]]
 """Places of elements of a row, each with that of another one that it is made of."""
@@ -203,16 +205,21 @@ def construct_held(held: HeldRows, device: Device, scene: Scene = AMID) -> tuple
 
     ``scene`` is where the kernel runs.
     """
+    own = (tile for threads in _THREADS for tile in _tiles(held, threads, device))
+    return ranked((replace(t, work=work_of(t, held, device)) for t in own), device, scene)
+
+
+def _tiles(held: HeldRows, threads: int, device: Device) -> Iterator[HeldTile]:
+    """Tiles of so many threads a row, which have their parts in registers if these are enough."""
     least = device.warp_size if held.are_neighbours else 1
     blocks = (device.warp_size, *_BLOCK_THREADS)
-    tiles = [
-        _tile(held, threads, rows, device)
-        for threads in _THREADS
-        for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
-    ]
-    tiles += [_shared_tile(held, threads, device) for threads in _THREADS]
-    told = (replace(tile, work=work_of(tile, held, device)) for tile in tiles if tile)
-    return ranked(told, device, scene)
+    rows = dict.fromkeys(max(least, block // threads) for block in blocks)
+    tiles = (_tile(held, threads, count, device) for count in rows)
+    fitting = [tile for tile in tiles if tile and present_blocks(device, tile)]
+    yield from fitting
+    shared = None if fitting else _shared_tile(held, threads, device)
+    if shared:
+        yield shared
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
@@ -298,46 +305,46 @@ def work_of(tile: HeldTile, held: HeldRows, device: Device) -> Work:
     def moves(tensors: int, size: int) -> int:
         return warps * turns * max(tensors, -(-held.vector * size // VECTOR_BYTES))
 
-    kept = moves(len(held.tensors), held.bytes_loaded)  # of all that is held, to or fro
-    near = Part()
-    if tile.is_shared:
-        near = Part(
-            moves=kept, wavefronts=rows * held.length * held.bytes_loaded / WAVEFRONT, exchanges=1
-        )
-    trips = turns / tile.together if tile.is_shared else 1
+    kept = moves(len(held.tensors), held.bytes_loaded)
+    own = rows * held.length * held.bytes_loaded
+    near = Part(moves=kept, wavefronts=own / WAVEFRONT, exchanges=1) if tile.is_shared else Part()
+    beside = Part(
+        fills=in_sectors(held.length * held.bytes_beside),
+        moves=moves(len(held.parameters), held.bytes_beside),
+        loads=1 if held.parameters else 0,
+    )
     load = Part(
-        repeats=trips,
-        fills=runs * in_sectors(run * held.bytes_loaded) / trips,
-        moves=(kept + near.moves) / trips,
-        wavefronts=near.wavefronts / trips,
+        fills=runs * in_sectors(run * held.bytes_loaded),
+        moves=kept + near.moves,
         loads=1,
+        wavefronts=near.wavefronts,
     )
     meets = meeting(tile, tile.threads_per_row, device, is_across=held.are_neighbours)
-    stage = replace(
-        meets,
-        repeats=held.stages,
-        operations=meets.operations + each,
-        moves=meets.moves + near.moves,
-        wavefronts=meets.wavefronts + near.wavefronts,
-        exchanges=meets.exchanges + near.exchanges,
-    )
+    stage = replace(_both(_both(meets, near), Part(operations=each)), repeats=held.stages)
     store = Part(
-        fills=in_sectors(held.length * held.bytes_beside),
         stores=runs * in_sectors(run * held.bytes_stored),
         operations=each,
-        moves=moves(len(held.parameters), held.bytes_beside)
-        + moves(1, held.bytes_stored)
-        + near.moves,
-        wavefronts=near.wavefronts,
-        loads=1 if held.parameters else 0,
-        exchanges=near.exchanges,
+        moves=moves(1, held.bytes_stored),
     )
     elements = held.rows * held.length
     return Work(
         blocks=tile.grid,
         resident=present_blocks(device, tile, tile.shared_bytes),
         warps=warps,
-        parts=(load, stage, store),
+        parts=(_in_turns(load, tile), stage, _both(_both(beside, near), store)),
         read=elements * (held.bytes_moved - held.bytes_stored),
         written=elements * held.bytes_stored,
     )
+
+
+def _both(one: Part, other: Part) -> Part:
+    """What is done once for each of two parts' repetitions."""
+    sums = {name: getattr(one, name) + getattr(other, name) for name in _COUNTS}
+    return replace(one, **sums)
+
+
+def _in_turns(load: Part, tile: HeldTile) -> Part:
+    """What is loaded, as often as a thread puts some of it into shared memory, if it does."""
+    trips = tile.elements // tile.vector / tile.together if tile.is_shared else 1
+    each = {name: getattr(load, name) / trips for name in ("fills", "moves", "wavefronts")}
+    return replace(load, repeats=trips, **each)
