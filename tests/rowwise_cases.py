@@ -25,4 +25,14 @@ ROWWISE = (
     case("topk_in_merges", "sort", lambda x: _both(op.topk(x, 3, 1, largest=False)), (2, 8300)),
     case("argmax_int64", "rows", lambda x: op.argmax(x, 1), i64(5, 33)),
     case("argmin_int64_all", "elementwise rows", lambda x: op.argmin(x), i64(5, 33)),
+    # Too long for registers: in vectors of one, the last turn not for all; scaled by channels.
+    case("softmax_in_shared_memory", "rows", lambda x: op.nn.softmax(x, -1), (300, 50_001)),
+    case(
+        "group_norm_in_shared_memory",
+        "rows",
+        lambda x, g, b: op.nn.group_norm(x, g, b, 40, 1, [2]),
+        (5, 320, 5120),
+        (320,),
+        (320,),
+    ),
 )

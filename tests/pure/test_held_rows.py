@@ -140,6 +140,17 @@ def test_longer_rows_are_held_by_more_threads_until_none_can() -> None:
     assert construct_held(held(8, 150_000), H200) == ()
 
 
+@pytest.mark.parametrize(("length", "dtype"), [(40960, "float32"), (98304, "float16")])
+def test_what_registers_do_not_hold_is_in_shared_memory(length: int, dtype: str) -> None:
+    for tile in construct_held(held(512, length, dtype=dtype), H200):
+        assert tile.is_shared
+        assert tile.shared_bytes >= length * (4 if dtype == "float32" else 2)
+        assert tile.rows_per_block == 1
+        assert 1 <= tile.together <= tile.elements // tile.vector
+    short = construct_held(held(512, 4096, dtype=dtype), H200)
+    assert not short[0].is_shared
+
+
 def test_one_row_is_held_by_many_threads() -> None:
     assert construct_held(held(1, 4096), H200)[0].threads_per_row >= 128
 

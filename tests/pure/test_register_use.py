@@ -30,7 +30,7 @@ def rows(length: int) -> HeldRows:
 
 def registers_of(elements: int, device: Device) -> int:
     tiles = construct_held(rows(elements * 64), device)
-    found = {tile.registers for tile in tiles if tile.elements == elements}
+    found = {t.registers for t in tiles if t.elements == elements and not t.is_shared}
     (registers,) = found
     return registers
 

@@ -148,3 +148,13 @@ def test_one_kernel_of_several_outputs_does_the_work_of_all() -> None:
     joined = together(works[0], works)
     assert total(joined, "fills") == pytest.approx(sum(total(work, "fills") for work in works))
     assert joined.written == sum(work.written for work in works)
+
+
+def test_rows_that_no_cache_keeps_are_read_from_memory_again() -> None:
+    def again(rows: int) -> list[float]:
+        output, total = norm(rows, 65536)
+        works = [tile.work for tile in construct_rows(output, [total], frozenset("i"), H200)]
+        return [float(work.again / work.read) for work in works if work]
+
+    assert set(again(64)) == {0.0}
+    assert all(0.9 < share < 1 for share in again(4096))

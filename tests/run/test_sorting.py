@@ -86,6 +86,11 @@ def test_the_first_of_equal_extremes_and_not_a_number_wins(dtype: str) -> None:
     x = drawn((6, 37), dtype)
     if dtype.startswith("float"):
         x[0], x[1] = np.nan, -np.inf
+        x[2, 9::2], x[2, 10::2] = -np.nan, np.nextafter(np.array(np.inf, dtype), 0)
+        x[3], x[4, ::2], x[4, 1::2] = np.inf, 0.0, -0.0
+        bits = x.view(f"int{8 * x.itemsize}")
+        bits[5, 7:] = bits[0, 7:] - np.arange(30) - 1  # NaN of other bits, without signs and with
+        bits[5, 8::2] |= np.iinfo(bits.dtype).min
     mod = module_of(
         [(x.shape, dtype)],
         lambda builder, inputs: [

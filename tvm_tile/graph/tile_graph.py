@@ -231,7 +231,18 @@ class Operator:
     def traffic(self) -> int:
         """Bytes that cross global memory at least: each input and the output once."""
         accesses = (*{read.tensor: read for read in self.reads}.values(), self.write)
-        return sum(a.elements(self.extents) * a.tensor.element_size for a in accesses)
+        return sum(map(self.touched, accesses))
+
+    def touched(self, access: Access) -> int:
+        """Bytes of a tensor's region that all points touch.
+
+        Of an index that is data only an outline is known, such as all of a table: then no point
+        touches more than an element.
+        """
+        elements = access.elements(self.extents)
+        if not access.is_exact:
+            elements = min(elements, self.points)
+        return elements * access.tensor.element_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +291,7 @@ class TileGraph:
             for a in op.reads:
                 if a.tensor in inputs:
                     start = tuple(index.offset for index in a.indices)
-                    size = a.elements(op.extents) * a.tensor.element_size
+                    size = op.touched(a)
                     known = touched[a.tensor]
                     known[start] = max(known.get(start, 0), size)
         read = sum(min(sum(sizes.values()), tensor.size) for tensor, sizes in touched.items())
@@ -291,7 +302,7 @@ class TileGraph:
         """Bytes of the outputs: the part of ``traffic`` that goes to global memory."""
         whole = {own.tensor: own.tensor.size for own in self._stores if own.is_exact}
         parts = ((op, op.write) for op in self.operators if not op.write.is_exact)
-        found = (own.elements(op.extents) * own.tensor.element_size for op, own in parts)
+        found = (op.touched(own) for op, own in parts)
         return sum(whole.values()) + sum(found)
 
     @property

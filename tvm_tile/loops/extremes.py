@@ -3,8 +3,8 @@
 The first of equal elements is found, and NaN wins, as in PyTorch and NumPy. Loops of an argmax over
 32-bit values::
 
-    for i, k: best[i] = max(best[i], key(A[i, k]) << 32 | 0xFFFFFFFF - k)
-    for i:    B[i] = 0xFFFFFFFF - (best[i] & 0xFFFFFFFF)
+    for i, k: best[i] = min(best[i], key(A[i, k]) << 32 | k)
+    for i:    B[i] = best[i] & 0xFFFFFFFF
 
 A key of 64 bits leaves no room for a place, so that there are two reductions::
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from tvm_tile.loops.keys import key_bits, winning_key
+from tvm_tile.loops.keys import first_key, key_bits, winning_key
 
 _PLACES = 0xFFFFFFFF
 
@@ -66,13 +66,14 @@ def _packed(rows: te.Tensor, axis: int, name: str, *, largest: bool) -> te.Tenso
     """Positions by one reduction: key and position in one integer."""
 
     def packed(value: Any, place: Any) -> Any:
-        key = tirx.Cast("int64", winning_key(value, largest=largest))
-        rest = tirx.const(_PLACES, "int64") - tirx.Cast("int64", place)
-        return (key << tirx.const(32, "int64")) | rest
+        key = tirx.Cast("int64", first_key(value, largest=largest))
+        # Of 32 bits, whose loops count with no more, and without a sign.
+        own = tirx.Cast("int64", tirx.Cast("uint32", tirx.Cast("int32", place)))
+        return (key << tirx.const(32, "int64")) | own
 
-    best = _reduced(rows, axis, te.max, packed, f"{name}_best")
+    best = _reduced(rows, axis, te.min, packed, f"{name}_best")
     places = tirx.const(_PLACES, "int64")
-    return te.compute(best.shape, lambda *at: places - (best(*at) & places), name=name)
+    return te.compute(best.shape, lambda *at: best(*at) & places, name=name)
 
 
 def _in_two_steps(rows: te.Tensor, axis: int, name: str, *, largest: bool) -> te.Tensor:

@@ -61,6 +61,28 @@ def winning_key(value: Any, *, largest: bool) -> Any:
     return tirx.bitwise_not(rising_key(value))
 
 
+def first_key(value: Any, *, largest: bool) -> Any:
+    """A key whose minimum belongs to the largest value, or to the smallest; NaN wins both ways.
+
+    For numbers of 32 bits it takes half as many instructions as :func:`winning_key`. Turned round
+    where the largest wins, they are moved up until infinity is the largest integer. All NaN are
+    below the least number then: those beyond infinity come round.
+    """
+    dtype = str(value.ty.dtype)
+    if dtype in _HALVES:
+        return first_key(tirx.Cast("float32", value), largest=largest)
+    if dtype != "float32":
+        return tirx.bitwise_not(winning_key(value, largest=largest))
+    sign, infinity = _sign_mask(_bits(value)), _INFINITY[dtype][1]
+    # Of unsigned integers, whose sums wrap, and which TVM does not take for sums without end.
+    parts = (tirx.reinterpret("uint32", part) for part in (_magnitude(value) ^ sign, sign))
+    turned, one = parts
+    up = 2**31 - 1 - infinity
+    key = one - turned if largest else turned - one
+    moved = tirx.reinterpret("int32", key + tirx.const(up, "uint32"))
+    return tirx.max(moved, tirx.const(up - infinity - 1, "int32"))
+
+
 def extreme_key(value: Any, *, largest: bool) -> Any:
     """A key as of :func:`winning_key` that tells its value, too: zeros are ordered by their signs.
 

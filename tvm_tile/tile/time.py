@@ -112,6 +112,7 @@ class Work:
         parts: what a block does, in order.
         read: bytes that are read from outside of the kernel, each once.
         written: bytes that it writes.
+        again: bytes that it reads from memory once more, since no cache has kept them meanwhile.
         asked: bytes of constants that it asks for before it needs what the kernel before it wrote.
         unit: what multiplies.
         dtype: element type of the matrix unit's operands, as the device record's rates name it;
@@ -125,6 +126,7 @@ class Work:
     parts: tuple[Part, ...]
     read: Quantity
     written: Quantity
+    again: Quantity = 0
     asked: Quantity = 0
     unit: Unit = Unit.CORES
     dtype: str = ""
@@ -164,6 +166,11 @@ def seconds_of(works: Sequence[Work], device: Device, scene: Scene = ALONE) -> F
         scene: where they run.
     """
     return Batch.of(works).seconds(device, scene)
+
+
+def kept_bytes(device: Device) -> float:
+    """Bytes of what was read or written last that are found again in the second-level cache."""
+    return device.l2_capacity * device.times.chip.kept_share
 
 
 def least_seconds(device: Device) -> float:
@@ -227,7 +234,7 @@ def _stacked(works: Sequence[Work]) -> Work:
     """Works of the same unit and as many parts, as one of arrays; what follows them is left out."""
     parts = zip(*(work.parts for work in works), strict=True)
     return replace(
-        _columns(works, ("blocks", "resident", "warps", "read", "written", "asked")),
+        _columns(works, ("blocks", "resident", "warps", "read", "written", "again", "asked")),
         parts=tuple(_columns(own, tuple(f.name for f in fields(Part))) for own in parts),
         then=(),
     )
@@ -255,7 +262,7 @@ def work_seconds(work: Work, device: Device, scene: Scene) -> Floats:
     last = model.block_cycles(np.maximum(1.0, np.ceil(rest / units)))
     cycles = cycles + np.where(rest > 0, last, 0.0)
     chip, clock = model.chip, device.clock
-    memory = work.read * (1 - model.cached) / device.read_bandwidth
+    memory = (work.read * (1 - model.cached) + work.again) / device.read_bandwidth
     memory = memory + work.written / device.memory(MemoryLevel.GLOBAL).bandwidth
     waves = np.asarray(work.blocks, np.float64) / (resident * units)
     memory = memory * (1 + chip.memory_tail / np.maximum(1.0, waves))
@@ -293,11 +300,11 @@ class _Model:
         chip, unit = device.times.chip, None
         if work.unit is not Unit.CORES:
             unit = needed(getattr(chip, f"{work.unit.value}_unit"), f"{work.unit.value} units")
-        kept = device.l2_capacity * chip.kept_share
-        room = kept / np.maximum(1.0, np.asarray(work.read + work.written))
+        room = kept_bytes(device) / np.maximum(1.0, np.asarray(work.read + work.written))
         cached = scene.cached * np.minimum(1.0, room)
         asked = work.blocks * sum(part.repeats * part.fills for part in work.parts)
-        missed = (1 - cached) * np.minimum(1.0, work.read / np.maximum(1.0, asked))
+        far = (1 - cached) * work.read + work.again
+        missed = np.minimum(1.0, far / np.maximum(1.0, asked))
         return cls(work, device, chip, unit, cached, missed)
 
     def block_cycles(self, resident: Quantity) -> Floats:

@@ -15,43 +15,45 @@ This is Welder's connection at the level of registers. Before → after, for a s
             for v in vectorized: B[row, ...] = out[v]
 
 Each thread reads in every stage what it has loaded itself, so ``own`` is an array of its own, and
-nothing waits but for the sums over threads.
+nothing waits but for the sums over threads. Of a row that is too long for registers it is a part of
+the row in shared memory, of which a thread reads a vector at a time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm_ffi
-from tvm import ir, tirx
-from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm import tirx
+from tvm.s_tir import Schedule
 
-from tvm_tile.device.device import VECTOR_BYTES
+from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.schedule.s_tir.exchanged import distance_of
 from tvm_tile.schedule.s_tir.normalize import NormalForm
+from tvm_tile.schedule.s_tir.own_elements import OwnElements
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
     child_blocks,
-    element,
     extent,
     fuse,
     is_reduction,
     loops_by_kind,
-    replace_parts,
+    shared_scope,
+    unroll_part,
 )
 from tvm_tile.tile.rows.held_rows import HeldRows, HeldTile, exchanges
 
-_DIVIDED = "float32"  # what has reciprocals
-_ZERO, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
-
 
 def write_held(
-    sch: Schedule, form: NormalForm, row_axes: Sequence[int], held: HeldRows, tile: HeldTile
+    sch: Schedule,
+    form: NormalForm,
+    row_axes: Sequence[int],
+    held: HeldRows,
+    device: Device,
+    tile: HeldTile,
 ) -> tirx.PrimFunc:
     """Write reductions whose rows threads hold; ``row_axes`` are places of the output's axes that
     tell rows apart, in the order in which blocks take rows.
@@ -64,25 +66,29 @@ def write_held(
     stages = [*form.producers, *form.reductions, last]
     for name in (*form.producers, *form.reductions):
         sch.set_scope(sch.get_sblock(name), 0, "local")
-    copies = [_load(sch, stages, name) for name in held.tensors]
-    parameters = [_load(sch, [last], name) for name in held.parameters]
+    scope = shared_scope(device, tile.shared_bytes) if tile.is_shared else "local"
+    copies = [load_copy(sch, stages, name, scope) for name in held.tensors]
+    parameters = [load_copy(sch, [last], name) for name in held.parameters]
     # In the end of a sum over threads its result is in shared memory: a thread keeps its own.
-    results = [_load(sch, stages, _written(sch, name)) for name in form.reductions]
+    results = [load_copy(sch, stages, written(sch, name)) for name in form.reductions]
     first = [name for name in _names(sch) if name not in (*parameters, last)]
-    own = {_written(sch, name) for name in (*copies, *form.producers)}
-    writer = _RowWriter(sch, tile, held.length, is_exchanged=bool(held.pairs))
+    kept = {written(sch, name) for name in (*copies, *form.producers)}
+    own, shared = (set[str](), kept) if tile.is_shared else (kept, set[str]())
+    writer = _RowWriter(sch, tile, held.length, shared, is_exchanged=bool(held.pairs))
     lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), row_axes)
     for name in (last, *parameters):
         sch.compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
-        writer.take_vector(name, is_copy=name != last)
+        writer.take_vector(name, thread, is_copy=name != last)
     for name in reversed(first):
         block = sch.get_sblock(name)
         sch.compute_at(block, lane, preserve_unit_loops=True)
         if name not in results:
             writer.spread(name, is_copy=name in copies)
-    kept = {_written(sch, name) for name in results}
+    numbers = {written(sch, name) for name in results}
     apart = exchanges(held.pairs, tile.threads_per_row, tile.vector) or {}
-    return _OwnElements(own, kept, writer.places, tile, apart).of(sch.mod["main"])
+    lap = tile.threads_per_row * tile.vector
+    extents = tile.elements, tile.vector, lap
+    return OwnElements(own, numbers, writer.places, *extents, apart).of(sch.mod["main"])
 
 
 def _names(sch: Schedule) -> list[str]:
@@ -90,12 +96,12 @@ def _names(sch: Schedule) -> list[str]:
     return [str(sch.get(block).name_hint) for block in child_blocks(sch)]
 
 
-def _written(sch: Schedule, name: str) -> str:
+def written(sch: Schedule, name: str) -> str:
     """Name of the buffer that a block writes."""
     return str(sch.get(sch.get_sblock(name)).writes[0].source.name)
 
 
-def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
+def load_copy(sch: Schedule, readers: Sequence[str], tensor: str, scope: str = "local") -> str:
     """Let ``readers`` of a tensor read a copy; gives the name of the block that makes it."""
     reading = []
     for name in readers:
@@ -103,7 +109,7 @@ def _load(sch: Schedule, readers: Sequence[str], tensor: str) -> str:
         if tensor in names:
             reading.append((sch.get_sblock(name), names.index(tensor)))
     block, place = reading[0]
-    copy = sch.cache_read(block, place, "local", [reader for reader, _ in reading])
+    copy = sch.cache_read(block, place, scope, [reader for reader, _ in reading])
     return str(sch.get(copy).name_hint)
 
 
@@ -113,6 +119,7 @@ class _RowWriter:
 
     Attributes:
         length: elements of a row.
+        shared: names of buffers of rows in shared memory.
         is_exchanged: whether elements are made of others that their thread holds, which are in
             registers only where each is named by a number.
         places: name of a block -> which of its thread's elements it works on, in its loops.
@@ -121,6 +128,7 @@ class _RowWriter:
     sch: Schedule
     tile: HeldTile
     length: int
+    shared: set[str]
     is_exchanged: bool
     places: dict[str, Any] = field(default_factory=dict)
     outer: LoopRV = None
@@ -145,26 +153,40 @@ class _RowWriter:
         """Share the loops of a stage that works on whole rows."""
         block = self.sch.get_sblock(name)
         if is_reduction(self.sch, block):
-            self._shares(loops_by_kind(self.sch, block)[1])
+            _, thread, _ = self._shares(loops_by_kind(self.sch, block)[1])
+            self._read_vectors(name, thread)
             return
         loops = list(self.sch.get_loops(block))[2:]
         self._check(loops, self.length)
         outer, _, vector = self._shares(loops)
         self._place(name, outer, self._vectorize(block, vector) if is_copy else self._var(vector))
 
-    def take_vector(self, name: str, *, is_copy: bool) -> None:
+    def take_vector(self, name: str, thread: LoopRV, *, is_copy: bool) -> None:
         """Share nothing: a stage works on the vector of one turn."""
         block = self.sch.get_sblock(name)
-        depth = 4 if self.tile.threads_per_row > 1 else 3
-        loops = list(self.sch.get_loops(block))[depth:]
+        loops = list(self.sch.get_loops(block))
+        places = [self.sch.get(loop).same_as(self.sch.get(thread)) for loop in loops]
+        loops = loops[places.index(True) + 1 :]
         self._check(loops, self.tile.vector)
         vector = fuse(self.sch, loops)
         if is_copy:
             self._vectorize(block, vector)
-        else:
-            self._place(name, self.outer, self._var(vector))
-            if self.is_exchanged:
-                self.sch.unroll(vector)
+            return
+        self._place(name, self.outer, self._var(vector))
+        if self.is_exchanged:
+            self.sch.unroll(vector)
+        self._read_vectors(name, thread)
+
+    def _read_vectors(self, name: str, thread: LoopRV) -> None:
+        """Let a stage read registers, to which a thread takes a vector of a row at a time."""
+        sch, block = self.sch, self.sch.get_sblock(name)
+        count = len(sch.get_loops(block)) - 1
+        for tensor in sorted(self.shared):
+            names = [str(region.source.name) for region in sch.get(block).reads]
+            if tensor in names:
+                copy = sch.cache_read(block, names.index(tensor), "local", [block])
+                sch.compute_at(copy, thread, preserve_unit_loops=True)
+                self._vectorize(copy, fuse(sch, list(sch.get_loops(copy))[count:]))
 
     def _check(self, loops: list[LoopRV], elements: int) -> None:
         """Check that a stage's loops have as many points as a row has elements."""
@@ -179,7 +201,10 @@ class _RowWriter:
         if self.tile.threads_per_row > 1:
             outer, thread = self.sch.split(pieces, [None, self.tile.threads_per_row])
             self.sch.bind(thread, "threadIdx.y" if self.tile.are_neighbours else "threadIdx.x")
-        self.sch.unroll(outer)
+        if self.tile.is_shared:
+            unroll_part(self.sch, outer, self.tile.together)
+        else:
+            self.sch.unroll(outer)
         return outer, thread, vector
 
     def _pieces(self, loops: list[LoopRV]) -> tuple[LoopRV, LoopRV]:
@@ -207,127 +232,11 @@ class _RowWriter:
         return self._var(part) * width + self._var(within)
 
     def _place(self, name: str, outer: LoopRV, within: Any) -> None:
-        """Note where in its row an element of a stage is."""
+        """Note which of its thread's elements a stage works on, where these are an array."""
+        if self.shared:
+            return
         self.places[name] = self._var(outer) * self.tile.vector + within
 
     def _var(self, loop: LoopRV) -> Any:
         """Variable of a loop."""
         return self.sch.get(loop).loop_var
-
-
-@dataclass(frozen=True)
-class _OwnElements:
-    """Turns buffers of whole rows into arrays of what one thread has of them.
-
-    TVM finds out by itself that a thread touches but some elements of a row, unless their number
-    is no multiple of what threads take in turn. And it would keep a sum over many threads, which
-    ends up in shared memory, and the copy of it in one place, if both were as large: so the copy
-    has company, the reciprocal, which divisions multiply by.
-
-    Attributes:
-        held: names of buffers of elements.
-        results: names of the copies of sums.
-        places: places of elements; see :class:`_RowWriter`.
-        apart: distance of two elements in a row -> that among a thread's elements.
-    """
-
-    held: set[str]
-    results: set[str]
-    places: dict[str, Any]
-    tile: HeldTile
-    apart: Mapping[int, int]
-
-    def of(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """The function with such arrays."""
-        root = func.body.block
-        sizes = {**dict.fromkeys(self.held, self.tile.elements), **dict.fromkeys(self.results, 2)}
-        arrays = {
-            str(b.name): tirx.decl_buffer([sizes[b.name]], str(b.ty.dtype), b.name, scope="local")
-            for b in root.alloc_buffers
-            if str(b.name) in sizes
-        }
-
-        def visit(realize: SBlockRealize) -> SBlockRealize:
-            node = realize.block
-            touched = {str(r.source.name) for r in (*node.reads, *node.writes)}
-            is_moved = not node.same_as(root) and not touched.isdisjoint(arrays)
-            return self._moved(realize, arrays) if is_moved else realize
-
-        body = tvm_ffi.structural_map(root.body, (SBlockRealize, visit), order="post")
-        buffers = [arrays.get(str(b.name), b) for b in root.alloc_buffers]
-        block = replace_parts(root, body=body, alloc_buffers=buffers)
-        return func.with_body(SBlockRealize([], func.body.predicate, block))
-
-    def _moved(self, realize: SBlockRealize, arrays: dict[str, Any]) -> SBlockRealize:
-        """A stage that reads and writes arrays of its thread."""
-        node = realize.block
-        variables, values = list(node.iter_vars), list(realize.iter_values)
-        own = self._place_of_sum(node) if _is_sum(node) else _ZERO
-        if str(node.name_hint) in self.places:
-            own = tirx.Var("v_own", "int64")
-            domain = ir.Range(_ZERO, tirx.const(self.tile.elements, "int64"))
-            variables.append(tirx.IterVar(domain, own, tirx.IterVar.DataPar))
-            values.append(self.places[str(node.name_hint)])
-
-        def index(buffer: Any) -> Any:
-            return _ZERO if str(buffer.name) in self.results else own
-
-        def load(old: Any) -> Any:
-            array = arrays.get(str(old.source.name))
-            return old if array is None else tirx.BufferLoad(array, [index(array)])
-
-        def store(old: Any) -> Any:
-            array = arrays.get(str(old.buffer.name))
-            if array is None:
-                return old
-            first = tirx.BufferStore(array, old.value, [index(array)])
-            return self._with_reciprocal(first) if str(array.name) in self.results else first
-
-        def exchanged(call: Any) -> Any:
-            distance = distance_of(call)
-            if distance is None:
-                return call
-            held = call.args[1]
-            return tirx.BufferLoad(held.source, [held.indices[0] + self.apart[distance]])
-
-        def region(old: Any) -> Any:
-            array = arrays.get(str(old.source.name))
-            return old if array is None else element(array, [index(array)])
-
-        entries = [
-            (ir.TensorLoad, load),
-            (ir.Call, exchanged),
-            (tirx.BufferStore, store),
-            (tirx.Div, self._multiplied),
-        ]
-        body = tvm_ffi.structural_map(node.body, entries, order="post")
-        reads, writes = ([region(r) for r in regions] for regions in (node.reads, node.writes))
-        moved = replace_parts(node, iter_vars=variables, reads=reads, writes=writes, body=body)
-        return SBlockRealize(values, realize.predicate, moved)
-
-    def _with_reciprocal(self, store: tirx.BufferStore) -> tirx.SeqStmt:
-        """The store of a row's number, and of its reciprocal where elements are divided by it."""
-        dtype = str(store.value.ty.dtype)
-        other = tirx.const(1, dtype) / store.value if dtype == _DIVIDED else store.value
-        return tirx.SeqStmt([store, tirx.BufferStore(store.buffer, other, [_ONE])])
-
-    def _multiplied(self, division: tirx.Div) -> Any:
-        """A division by a row's result as a product: one accurate division a row will do."""
-        by = division.b.source if isinstance(division.b, ir.TensorLoad) else None
-        if by is None or str(by.name) not in self.results or str(by.ty.dtype) != _DIVIDED:
-            return division
-        return division.a * tirx.BufferLoad(by, [_ONE])
-
-    def _place_of_sum(self, block: SBlock) -> Any:
-        """The place among its thread's elements of the one that a reduction adds."""
-        flat: Any = _ZERO
-        for v in block.iter_vars:
-            if v.iter_type != tirx.IterVar.DataPar:
-                flat = flat * v.dom.extent + v.var
-        lap = self.tile.threads_per_row * self.tile.vector
-        return flat // lap * self.tile.vector + flat % self.tile.vector
-
-
-def _is_sum(block: SBlock) -> bool:
-    """Whether a block is a reduction."""
-    return any(v.iter_type != tirx.IterVar.DataPar for v in block.iter_vars)

@@ -10,7 +10,7 @@ Before → after, for a softmax over the last axis::
         m, s in registers, each summed over threadIdx.x
         for k in threadIdx.x: B[row, k] = exp(A[row, k] - m) / s
 
-Where threads can hold the row in registers, they read it once: see
+Where threads can hold the row in registers or shared memory, they read it once: see
 :mod:`tvm_tile.schedule.s_tir.held_rows`. A longer one is read again from cache; nothing is written
 between the stages. Where not the elements of a row but the rows are neighbours in memory (a
 softmax over channels), each thread takes a row, or a part of one.
@@ -25,13 +25,15 @@ from functools import partial
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.s_tir.exchanged import pairs_of, with_exchanged
-from tvm_tile.schedule.s_tir.held_rows import write_held
+from tvm_tile.schedule.s_tir.held_rows import load_copy, write_held, written
 from tvm_tile.schedule.s_tir.merge import MergedShapes, restore
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, inlined_cheap
+from tvm_tile.schedule.s_tir.own_elements import OwnElements
 from tvm_tile.schedule.s_tir.row_axes import view_rows
 from tvm_tile.schedule.s_tir.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
 from tvm_tile.tile.classify import is_contraction
@@ -85,13 +87,14 @@ class _RowForm:
     row_axes: tuple[int, ...]
     rows: HeldRows
 
-    def write(self, tile: HeldTile) -> tirx.PrimFunc | None:
+    def write(self, device: Device, tile: HeldTile) -> tirx.PrimFunc | None:
         """Write the kernel; ``None`` where a stage has no fitting loops."""
+        own = self.form, self.row_axes, self.rows, device, tile
         try:
-            written = write_held(self.sch.copy(), self.form, self.row_axes, self.rows, tile)
+            func = write_held(self.sch.copy(), *own)
         except ValueError:
             return None
-        return restore(written, self.merged)
+        return restore(func, self.merged)
 
 
 def holds_rows(func: tirx.PrimFunc) -> bool:
@@ -137,7 +140,7 @@ def _held_choices(task: Task, count: int) -> Sequence[Choice]:
     for held in _held_forms(task.func):
         tiles = construct_held(held.rows, task.device, task.scene)[:count]
         if tiles:
-            return choices_of(ROWS, tiles, held.write)
+            return choices_of(ROWS, tiles, partial(held.write, task.device))
     return ()
 
 
@@ -169,6 +172,11 @@ def _write(
 ) -> tirx.PrimFunc:
     """Write reductions whose rows are read again, each stage by the same threads."""
     sch = sch.copy()
+    for name in form.reductions:
+        # In registers, each thread its copy: TVM's sum over threads ends in a broadcast. In shared
+        # memory TVM leaves out the barrier behind a row's result (its index is threadIdx.y alone).
+        sch.set_scope(sch.get_sblock(name), 0, "local")
+    copies = _own_copies(sch, form) if tile.threads_per_row > 1 else {}
     last = sch.get_sblock(form.outputs[0])
     loops = list(sch.get_loops(last)) or [sch.add_unit_loop(last)]  # a scalar has none
     rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
@@ -180,13 +188,20 @@ def _write(
     sch.bind(lane, "threadIdx.x" if tile.are_neighbours else "threadIdx.y")
     _spread(sch, last, inner, tile)
     for name in reversed(form.reductions):
+        for copy in copies.get(name, ()):
+            sch.compute_at(sch.get_sblock(copy), lane, preserve_unit_loops=True)
         reduction = sch.get_sblock(name)
         sch.compute_at(reduction, lane, preserve_unit_loops=True)
-        # In registers, each thread its copy: TVM's sum over threads ends in a broadcast. In shared
-        # memory TVM leaves out the barrier behind a row's result (its index is threadIdx.y alone).
-        sch.set_scope(reduction, 0, "local")
         _spread(sch, reduction, loops_by_kind(sch, reduction)[1], tile)
-    return restore(sch.mod["main"], merged)
+    results = {written(sch, copy) for own in copies.values() for copy in own}
+    return restore(OwnElements.of_results(results).of(sch.mod["main"]), merged)
+
+
+def _own_copies(sch: Schedule, form: NormalForm) -> dict[str, tuple[str]]:
+    """Copies of reductions' results, by what makes them: a sum over threads ends in memory that
+    each reader would read again, and divide by again, for every element."""
+    stages = (*form.reductions, form.outputs[0])
+    return {name: (load_copy(sch, stages, written(sch, name)),) for name in form.reductions}
 
 
 def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) -> None:

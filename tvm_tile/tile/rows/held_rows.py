@@ -1,5 +1,6 @@
 """Tiles for chains of reductions whose rows are read once and held in registers.
 
+Rows that are too long for them are held in shared memory, where each thread has a part of its own.
 That is Welder's connection at the level of registers (OSDI'23, section 3): between the stages of
 a row nothing crosses memory but their results, one number a row.
 """
@@ -7,24 +8,26 @@ a row nothing crosses memory but their results, one number a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Axis, Operator, Tensor
-from tvm_tile.tile.asked import in_sectors, meeting, present_blocks
+from tvm_tile.tile.asked import WORD, in_flight, in_sectors, meeting, present_blocks
 from tvm_tile.tile.cost import arithmetic_slots
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.rows.rows import RowTile
 from tvm_tile.tile.rows.walk import Walk, common_vector
 from tvm_tile.tile.tile import ranked
-from tvm_tile.tile.time import AMID, Part, Scene, Work
+from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 
 _THREADS = tuple(1 << power for power in range(11))  # that share a row
 _BLOCK_THREADS = (128, 256)  # of several rows, where a warp is too few
 _MOST_HELD = 48  # registers of a thread
 _LINE = 64  # neighbours that a warp should load together: a line of half precision
 _CONVERSIONS = 1  # instructions that convert one element
+# Of parts of these kernels.
+_COUNTS = ("fills", "stores", "operations", "moves", "wavefronts", "loads", "barriers", "exchanges")
 
 Pairs = frozenset[tuple[int, int]]
 """Places of elements of a row, each with that of another one that it is made of."""
@@ -50,6 +53,7 @@ class HeldRows:
         bytes_loaded: bytes of one element of a row in all that is held, as they lie in memory.
         bytes_beside: bytes of one element of a row in all parameters.
         bytes_stored: bytes of one element of the output.
+        bytes_made: bytes of one element of a row in all that stages compute of it once.
         pairs: elements of the output, each with another one that it is made of.
     """
 
@@ -65,6 +69,7 @@ class HeldRows:
     bytes_loaded: int
     bytes_beside: int
     bytes_stored: int
+    bytes_made: int = 0
     are_neighbours: bool = False
     pairs: Pairs = frozenset()
 
@@ -76,14 +81,19 @@ class HeldTile(RowTile):
     Attributes:
         vector: neighbouring elements that a thread loads, computes and stores together.
         elements: elements of a row that a thread holds.
+        is_shared: whether it holds them in shared memory, not in registers.
+        together: vectors that it loads at once, before it puts any of them there.
     """
 
     vector: int
     elements: int
+    is_shared: bool = field(default=False, kw_only=True)
+    together: int = field(default=0, kw_only=True)
 
     def describe(self) -> str:
         """The tile in one line, for people."""
         own = f"each holds {self.elements} elements in vectors of {self.vector}"
+        own += " in shared memory" if self.is_shared else ""
         return f"{RowTile.describe(self)}, {own}"
 
 
@@ -144,6 +154,7 @@ def find_held_rows(
         bytes_loaded=sum(tensor.element_size for tensor in held),
         bytes_beside=sum(tensor.element_size for tensor in parameters),
         bytes_stored=output.write.tensor.element_size,
+        bytes_made=sum(kept),
         are_neighbours=are_neighbours,
     )
 
@@ -190,26 +201,32 @@ def _axes_along(
 
 
 def construct_held(held: HeldRows, device: Device, scene: Scene = AMID) -> tuple[HeldTile, ...]:
-    """Tiles of rows that fit into registers, best first; none where no thread can hold its part.
+    """Tiles of rows that fit into registers or shared memory, best first; none where they do not.
 
     ``scene`` is where the kernel runs.
     """
+    own = (tile for threads in _THREADS for tile in _tiles(held, threads, device))
+    return ranked((replace(t, work=work_of(t, held, device)) for t in own), device, scene)
+
+
+def _tiles(held: HeldRows, threads: int, device: Device) -> Iterator[HeldTile]:
+    """Tiles of so many threads a row, which have their parts in registers if these are enough."""
     least = device.warp_size if held.are_neighbours else 1
     blocks = (device.warp_size, *_BLOCK_THREADS)
-    tiles = (
-        _tile(held, threads, rows, device)
-        for threads in _THREADS
-        for rows in dict.fromkeys(max(least, block // threads) for block in blocks)
-    )
-    told = (replace(tile, work=work_of(tile, held, device)) for tile in tiles if tile)
-    return ranked(told, device, scene)
+    rows = dict.fromkeys(max(least, block // threads) for block in blocks)
+    tiles = (_tile(held, threads, count, device) for count in rows)
+    fitting = [tile for tile in tiles if tile and present_blocks(device, tile)]
+    yield from fitting
+    shared = None if fitting else _shared_tile(held, threads, device)
+    if shared:
+        yield shared
 
 
 def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile | None:
     """The tile with these threads and rows; ``None`` if it does not fit."""
     pieces = held.length // held.vector
     elements = -(-pieces // threads) * held.vector
-    own = -(-elements * held.bytes_held // 4)
+    own = -(-elements * held.bytes_held // WORD)
     use = register_use(device)
     # Of no more than two vectors, the parameters wait until their turn.
     is_ahead = use.is_eager and held.parameters and elements > 2 * held.vector
@@ -228,6 +245,27 @@ def _tile(held: HeldRows, threads: int, rows: int, device: Device) -> HeldTile |
     if run < min(line, held.length) and threads < device.warp_size and not held.are_neighbours:
         return None
     return tile
+
+
+def _shared_tile(held: HeldRows, threads: int, device: Device) -> HeldTile | None:
+    """The tile with these threads of one row, which is held in shared memory; ``None`` if that is
+    no way for it: rows side by side, or what is held is not as it was read."""
+    pieces, vector = held.length // held.vector, held.vector
+    is_plain = not (held.are_neighbours or held.pairs or held.bytes_made)
+    if not is_plain or not device.warp_size <= threads <= pieces:
+        return None
+    turns, words = -(-pieces // threads), -(-vector * held.bytes_loaded // WORD)
+    together = in_flight(turns, words, is_tested=pieces % threads > 0)
+    # Threads that meet leave a line of warps' results there, and one with that of all.
+    shared = held.length * held.bytes_loaded + held.stages * 2 * WAVEFRONT
+    use = register_use(device)
+    return HeldTile(
+        *(held.rows, 1, threads, vector, turns * vector),
+        is_shared=True,
+        together=together,
+        shared_bytes=shared,
+        registers=use.beside_rows + together * words + use.row_vectors * vector,
+    )
 
 
 def exchanges(pairs: Pairs, threads: int, vector: int) -> Mapping[int, int] | None:
@@ -255,7 +293,8 @@ def work_of(tile: HeldTile, held: HeldRows, device: Device) -> Work:
     """What a chain of reductions does that holds its rows.
 
     Its threads load all that they hold at once, go through the stages in registers, meeting after
-    each, and load parameters on the way to the store.
+    each, and load parameters on the way to the store. What they hold in shared memory they load in
+    turns, and read it again in each stage.
     """
     warps, rows = -(-tile.block_size // device.warp_size), min(tile.rows, tile.rows_per_block)
     # Neighbouring rows are side by side in memory, or else the elements of each.
@@ -266,26 +305,46 @@ def work_of(tile: HeldTile, held: HeldRows, device: Device) -> Work:
     def moves(tensors: int, size: int) -> int:
         return warps * turns * max(tensors, -(-held.vector * size // VECTOR_BYTES))
 
+    kept = moves(len(held.tensors), held.bytes_loaded)
+    own = rows * held.length * held.bytes_loaded
+    near = Part(moves=kept, wavefronts=own / WAVEFRONT, exchanges=1) if tile.is_shared else Part()
+    beside = Part(
+        fills=in_sectors(held.length * held.bytes_beside),
+        moves=moves(len(held.parameters), held.bytes_beside),
+        loads=1 if held.parameters else 0,
+    )
     load = Part(
         fills=runs * in_sectors(run * held.bytes_loaded),
-        moves=moves(len(held.tensors), held.bytes_loaded),
+        moves=kept + near.moves,
         loads=1,
+        wavefronts=near.wavefronts,
     )
     meets = meeting(tile, tile.threads_per_row, device, is_across=held.are_neighbours)
-    stage = replace(meets, repeats=held.stages, operations=meets.operations + each)
+    stage = replace(_both(_both(meets, near), Part(operations=each)), repeats=held.stages)
     store = Part(
-        fills=in_sectors(held.length * held.bytes_beside),
         stores=runs * in_sectors(run * held.bytes_stored),
         operations=each,
-        moves=moves(len(held.parameters), held.bytes_beside) + moves(1, held.bytes_stored),
-        loads=1 if held.parameters else 0,
+        moves=moves(1, held.bytes_stored),
     )
     elements = held.rows * held.length
     return Work(
         blocks=tile.grid,
-        resident=present_blocks(device, tile),
+        resident=present_blocks(device, tile, tile.shared_bytes),
         warps=warps,
-        parts=(load, stage, store),
+        parts=(_in_turns(load, tile), stage, _both(_both(beside, near), store)),
         read=elements * (held.bytes_moved - held.bytes_stored),
         written=elements * held.bytes_stored,
     )
+
+
+def _both(one: Part, other: Part) -> Part:
+    """What is done once for each of two parts' repetitions."""
+    sums = {name: getattr(one, name) + getattr(other, name) for name in _COUNTS}
+    return replace(one, **sums)
+
+
+def _in_turns(load: Part, tile: HeldTile) -> Part:
+    """What is loaded, as often as a thread puts some of it into shared memory, if it does."""
+    trips = tile.elements // tile.vector / tile.together if tile.is_shared else 1
+    each = {name: getattr(load, name) / trips for name in ("fills", "moves", "wavefronts")}
+    return replace(load, repeats=trips, **each)

@@ -20,7 +20,7 @@ from tvm_tile.tile.asked import (
 )
 from tvm_tile.tile.powers import power_of_two
 from tvm_tile.tile.tile import Tile, ranked
-from tvm_tile.tile.time import AMID, Part, Scene, Work
+from tvm_tile.tile.time import AMID, Part, Scene, Work, kept_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,8 @@ def work_of(
 
     Its threads go along their rows and meet, for one reduction after another, and go along them
     once more to store. What an earlier stage has read is near, in the multiprocessor's own cache,
-    if the rows of all its blocks fit there.
+    if the rows of all its blocks fit there. Else the second-level cache has what it can keep of the
+    rows of all blocks that run at a time, and the rest comes from memory again.
     """
     resident = present_blocks(device, tile)
     made = {op.write.tensor for op in reductions}
@@ -124,13 +125,19 @@ def work_of(
     }
     rows = sum(read.values()) / -(-tile.rows // tile.rows_per_block)
     is_near = resident * rows <= device.shared_memory_per_multi_processor
-    parts, known = list[Part](), set(made)
+    together = rows * min(tile.grid, max(1, resident) * device.multi_processor_count)
+    lost = 0.0 if is_near else max(0.0, 1 - kept_bytes(device) / together)
+    parts, known, again = list[Part](), set(made), 0.0
+    met = set[Tensor]()
     for op in (*reductions, output):
         parts.append(_along(tile, op, row_axes, known, device))
         if op is not output:
             across = tile.are_neighbours
             parts.append(meeting(tile, tile.threads_per_row, device, is_across=across))
-        known |= {read.tensor for read in op.reads} if is_near else set()
+        own = {access.tensor for access in op.reads}
+        again += lost * sum(read[tensor] for tensor in own & met)
+        met |= own & set(read)
+        known |= own if is_near else set()
     size = output.write.tensor.size
     return Work(
         blocks=tile.grid,
@@ -139,6 +146,7 @@ def work_of(
         parts=tuple(parts),
         read=sum(read.values()),
         written=size,
+        again=again,
     )
 
 
