@@ -322,8 +322,8 @@ def _intensity(operator: Operator, tile: dict[str, int]) -> float:
 def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
     """Reduce extents of one step: short axes (a window) whole, the longest in small pieces.
 
-    A piece that does not divide its axis leaves a guarded last step; it is tried only where no
-    divisor is near.
+    A piece that does not divide its axis leaves a last step that is not full; it is tried only
+    where no divisor is like it.
     """
     axes = operator.reduce_axes
     longest = axes[longest_reduce_axis(operator)]
@@ -333,9 +333,12 @@ def _chunks(operator: Operator) -> Iterator[dict[str, int]]:
 
 
 def _chunk_steps(extent: int) -> tuple[int, ...]:
-    """Lengths of a chunk of the sum that are tried: divisors, and 8 and 16 if these are small."""
+    """Lengths of a chunk of the sum that are tried: divisors, and 8 and 16 if none is like them."""
     divisors = [step for step in range(1, 65) if extent % step == 0]
     regular = [step for step in divisors if step in (1, 2, 3, 4, 7, 8, 16, 32) or step >= 16]
-    if max(regular) >= 8 or extent <= 8:
+    if extent <= 8 or not _USUAL_CHUNKS.isdisjoint(regular):
         return tuple(regular)
-    return (*regular, 8, 16)
+    return (*regular, *sorted(_USUAL_CHUNKS)[:2])
+
+
+_USUAL_CHUNKS = frozenset({8, 16, 32})
