@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulated import arguments, all_built, emulated_error
+from emulated import all_built, arguments, emulated_error
 from kernels import Case, offers, prim_functions, rules_of
 from mma_cases import IMAGES, MMA_CASES, ONLY_MMA
 from warp_emulator import COMPILER

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Access, Axis, Operator
-from tvm_tile.tile.cost import SECTOR, arithmetic_slots
+from tvm_tile.tile.cost import SECTOR, arithmetic_slots, widening
 from tvm_tile.tile.residency import fitting_blocks, given_registers
 from tvm_tile.tile.tile import Tile
 from tvm_tile.tile.time import Part
@@ -84,9 +84,9 @@ def operations_of(operator: Operator, device: Device) -> float:
     four bytes is converted, where arithmetic is done with it.
     """
     flops = max(1, operator.flops - 1) if operator.reduce_axes else operator.flops
-    narrow = [read for read in operator.reads if read.tensor.element_size < WORD]
+    widened = sum(widening(read.tensor) for read in operator.reads)
     written = operator.write.tensor.element_size < WORD and not operator.reduce_axes
-    return flops * arithmetic_slots(device) + len(narrow) + written
+    return flops * arithmetic_slots(device) + widened + written
 
 
 def present_blocks(device: Device, tile: Tile, shared_bytes: int = 0) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
-from tvm_tile.graph.tile_graph import Access, Operator
+from tvm_tile.graph.tile_graph import Access, Operator, Tensor
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import nameable_registers
 from tvm_tile.tile.rtile import longest_reduce_axis, run_length
@@ -343,7 +343,20 @@ def widest_reads(device: Device, tiles: Candidates) -> SharedReads:
 
 
 def converted(operator: Operator, chunk: Ints) -> Ints:
-    """Elements that a thread widens to a float32 register, one instruction each."""
-    narrow = (read for read in operator.reads if read.tensor.element_size < 4)
-    own = (elements(read, operator, chunk) for read in narrow)
+    """Instructions by which a thread widens what it reads to float32 registers."""
+    own = (elements(read, operator, chunk) * widening(read.tensor) for read in operator.reads)
     return sum(own, np.zeros(len(chunk), np.int64))
+
+
+def widening(tensor: Tensor) -> int:
+    """Instructions that make an element of a tensor one of four bytes: of eight-bit floats, two.
+
+    A pair of these becomes halves at once, and each half then float32; every other pair is moved to
+    where that looks for it.
+    """
+    if tensor.element_size >= _WORD:
+        return 0
+    return 2 if tensor.dtype.startswith("float8") else 1
+
+
+_WORD = 4

@@ -112,7 +112,7 @@ def read_inside(func: tirx.PrimFunc, copies: Sequence[Staged]) -> tirx.PrimFunc:
     The tests against the ends go, but along what is copied in vectors, which stay together, and
     along a dimension that is no longer than the tile, where they also keep threads within that.
     """
-    ends, regions = _Ends.of(func), {copy.name: copy.region for copy in copies}
+    ends, regions = _EndTests.of(func), {copy.name: copy.region for copy in copies}
 
     def visit(realize: SBlockRealize) -> SBlockRealize:
         block = realize.block
@@ -144,7 +144,7 @@ def sum_inside(func: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
     sum it adds what it starts from. A function whose tests are others stays as it is.
     """
     realize = realize_of(func, name)
-    block, ends = realize.block, _Ends.of(func)
+    block, ends = realize.block, _EndTests.of(func)
     kind = next((kind for kind in _IDLE if combined(block, kind) is not None), None)
     if kind is None or _is_true(realize.predicate):
         return func
@@ -198,26 +198,26 @@ def _moved(term: Any, places: Mapping[Any, Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
+class _EndTests:
     """Tests of a function's blocks against the ends of their dimensions.
 
     Attributes:
-        ranges: what the function's loops run through.
-        lanes: variables of its loops over vectors.
+        ranges: analyzer that knows the function's loops.
+        lanes: variables of loops over vectors.
     """
 
     ranges: sym.Analyzer
     lanes: list[Any]
 
     @classmethod
-    def of(cls, func: tirx.PrimFunc) -> _Ends:
-        """Those of a function."""
+    def of(cls, func: tirx.PrimFunc) -> _EndTests:
+        """The tests of a function's blocks."""
         loops = loops_of(func)
         lanes = [loop.loop_var for loop in loops if loop.kind == tirx.ForKind.VECTORIZED]
         return cls(loop_ranges(loops), lanes)
 
     def tests(self, tests: Sequence[Any], value: Any, variable: Any) -> list[Any]:
-        """Those of some tests that are for a value to be one of a block's variable."""
+        """The tests, of some, for a value to be one that a block's variable can have."""
         inside = value < variable.dom.extent
         return [test for test in tests if _are_equal(test, inside, self.ranges)]
 

@@ -73,6 +73,7 @@ from tvm_tile.schedule.s_tir.steps import (
     shared_scope,
     unroll_part,
 )
+from tvm_tile.schedule.s_tir.widened import with_wide_numbers
 from tvm_tile.tile.few_rows.few_vectors import Matvec, vector_along
 from tvm_tile.tile.few_rows.matvec import SUMS_IN_FLIGHT, construct_matvec
 from tvm_tile.tile.few_rows.matvec_tile import MatvecTile
@@ -136,7 +137,7 @@ class _Draft:
         func = zero_outside(func, (own, *copies)) if tile.overhangs else func
         func = restore(func, self.form.merged)
         if not tile.stages:
-            return func
+            return with_wide_numbers(func, self.device)
         scope = shared_scope(self.device, tile.shared_bytes)
         waits = self.device.supports_dependent_launches
         constant = tuple(nest.read[name] for name in self.form.constants if name in nest.read)

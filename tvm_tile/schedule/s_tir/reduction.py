@@ -46,6 +46,7 @@ from tvm_tile.schedule.s_tir.steps import (
     loops_by_kind,
     unroll_part,
 )
+from tvm_tile.schedule.s_tir.widened import with_wide_numbers
 from tvm_tile.tile.classify import is_window
 from tvm_tile.tile.moves.plain import vector_elements
 from tvm_tile.tile.rows.reduce import by_columns, construct_reduction, construct_window
@@ -87,8 +88,9 @@ def _write(
     func = copy_guard(sch, main, write(sch, main, form.outputs, tile))
     # Threads share sums only of blocks whose places TVM can tell: of several axes that are walked
     # as one, it can do so by their common end alone.
-    is_told = tile.form == "window" or not several
-    return sum_inside(func, str(sch.get(main).name_hint)) if is_told else func
+    if tile.form == "window" or not several:
+        func = sum_inside(func, str(sch.get(main).name_hint))
+    return with_wide_numbers(func, device)
 
 
 def write_window(
@@ -204,4 +206,5 @@ def _write_parts(
     names = [str(sch.get(block).name_hint) for block in (main, total)]
     guarded = start_schedule(copy_guard(sch, own, _write_shared(sch, own, (), tile)))
     func = copy_guard(guarded, *map(guarded.get_sblock, names))
-    return sum_inside(func, names[0]) if adding.form == "window" else func
+    func = sum_inside(func, names[0]) if adding.form == "window" else func
+    return with_wide_numbers(func, device)

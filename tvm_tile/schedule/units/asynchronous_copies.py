@@ -63,7 +63,7 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldUnits:
     """Registers of a thread for units that are on their way, with numbers of 32 bits.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Held:
     masks: Any
 
     @classmethod
-    def of(cls, operand: Operand, data: Any, units: int) -> _Held:
+    def of(cls, operand: Operand, data: Any, units: int) -> _HeldUnits:
         """Room for some units of an operand, which ``data`` points to."""
         lines = -(-operand.size // UNIT_BYTES)
         names = ("words", "places", "masks")
@@ -151,7 +151,7 @@ class AsyncCopies:
     source: Any
     thread: Any
     units: tuple[_Unit, ...]
-    held: _Held | None
+    held: _HeldUnits | None
 
     def fetch(self, into: Callable[[Any], Any], place: Place) -> None:
         """Ask for a chunk; what cp.async is too wide for is loaded to registers.
@@ -204,5 +204,5 @@ def begin_copies(chunks: Chunks, slab: Slab, source: Any, thread: tuple[Any, int
         units.append(_Unit(is_own, into, run, ib.Bind(linear(chunks.operand, run.indices))))
     held = None
     if slab.is_by_element:
-        held = _Held.of(chunks.operand, source.data, len(units))
+        held = _HeldUnits.of(chunks.operand, source.data, len(units))
     return AsyncCopies(chunks, slab, source, thread[0], tuple(units), held)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.tile_graph import Operator
-from tvm_tile.tile.cost import SECTOR, arithmetic_slots
+from tvm_tile.tile.cost import SECTOR, arithmetic_slots, widening
 from tvm_tile.tile.few_rows.few_vectors import (
     TREE_MOVES,
     Matvec,
@@ -224,8 +224,9 @@ class _Step:
         places = vectors * tile.unroll * (tile.vector if tile.form == "row" else 1)
         summed = operator.axes[product.summed]
         width = math.gcd(vector_along(product.reused, summed, operator), length)
-        # Narrower types are widened to registers of 32 bits, an instruction an element.
-        widened = (points if size < 4 else 0) + (places if other < 4 else 0)
+        # Narrower types are widened to registers of 32 bits.
+        widened = points * widening(product.streamed.tensor)
+        widened += places * widening(product.reused.tensor)
         filled = points * size // 4 if tile.overhangs else 0
         flying = tile.loads if use.is_eager else min(tile.loads, _LOADS_IN_FLIGHT)
         held = flying * tile.vector * size + vectors * length * other

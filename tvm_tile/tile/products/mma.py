@@ -28,7 +28,7 @@ from tvm_tile.tile.residency import fitting_blocks
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.time import AMID, WAVEFRONT, Part, Scene, Work
 from tvm_tile.tile.units.product import Product
-from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT_BYTES
+from tvm_tile.tile.units.slab import ELEMENT, FRAGMENT, UNIT_BYTES, Slab
 from tvm_tile.tile.units.unit import MmaUnit
 
 # Rows and columns of a warp, and how many warps have rows and columns of their own.
@@ -120,6 +120,11 @@ def _ahead(stages: int, chunks: int, *, is_by_element: bool) -> tuple[int, float
     return ahead, max(0.0, 1 - ahead / chunks)
 
 
+def _slabs(product: Product, tile: MmaTile) -> list[Slab]:
+    """Layouts of both operands' chunks."""
+    return [chunk for chunk in tile.chunks(product) if isinstance(chunk, Slab)]
+
+
 def _registers(product: Product, tile: MmaTile) -> int:
     """Sums, two fragments of each operand, addresses, and what copies by element hold."""
     warp = tile.unit.warp
@@ -127,7 +132,7 @@ def _registers(product: Product, tile: MmaTile) -> int:
     copies = sum(
         -(-slab.size // UNIT_BYTES // tile.block_size)
         * (_OF_A_SHIFTED_UNIT if slab.is_by_element else slab.copies * _OF_A_COPY)
-        for slab in tile.chunks(product)
+        for slab in _slabs(product, tile)
     )
     return tile.sums + fragments + copies + _FIXED_REGISTERS
 
@@ -146,7 +151,7 @@ def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) ->
     """
     warp, warps, steps = tile.unit.warp, math.prod(tile.warps), tile.depth // FRAGMENT
     chunks = -(-math.prod(chunk_counts(product, tile.depth)) // tile.parts)
-    slabs = tile.chunks(product)
+    slabs = _slabs(product, tile)
     single = sum(slab.size / UNIT_BYTES / warp for slab in slabs if slab.is_by_element)
     ahead, later = _ahead(tile.stages, chunks, is_by_element=single > 0)
     rows, columns = tile.warp_rows // FRAGMENT, tile.warp_columns // FRAGMENT

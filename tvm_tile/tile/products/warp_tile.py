@@ -117,9 +117,7 @@ class WarpTile(Tile, Generic[_Unit]):
         return f"block {self.rows} by {self.columns}, {stages}, {warps}{parts}"
 
 
-def in_parts(
-    tile: WarpTile[_Unit], product: Product, device: Device
-) -> Iterator[WarpTile[_Unit]]:
+def in_parts(tile: WarpTile[_Unit], product: Product, device: Device) -> Iterator[WarpTile[_Unit]]:
     """A tile, and the same with its sum in parts, for multiprocessors that have no block otherwise.
 
     Args:

@@ -95,7 +95,7 @@ class Slab(Chunk):
 
     @property
     def copies(self) -> int:
-        """Copies that bring a unit; loads of the lines that it lies across, if it begins anywhere."""
+        """Copies that bring a unit; loads of the lines it lies across, if it begins anywhere."""
         return _LINES_ACROSS if self.is_by_element else UNIT // self.width
 
     def offset(self, line: Any, unit: Any) -> Any:
