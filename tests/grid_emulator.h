@@ -73,7 +73,9 @@ static std::vector<Block> grid;
 static jmp_buf home;
 static int block_number, thread_number;
 static int first_block;  // the number of the grid's first, where others are left out
-#define blockIdx (Index{first_block + block_number, 0})
+static int blocks_in_row = 1 << 30;  // along x; those behind them are in the next row along y
+#define blockIdx \
+  (Index{(first_block + block_number) % blocks_in_row, (first_block + block_number) / blocks_in_row})
 #define threadIdx (Index{thread_number % COLUMNS, thread_number / COLUMNS})
 
 static void leave(Thread &own) {

@@ -64,7 +64,7 @@ class Ordering:
         """Whether ``a`` comes first."""
         if len(a) == 1:
             return a[0] < b[0]
-        return tirx.any(a[0] < b[0], tirx.all(a[0] == b[0], a[1] < b[1]))
+        return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
 
     def place_in(self, state: State) -> Any:
         """Place in its row, as int64, of the key's element."""
