@@ -93,7 +93,7 @@ class ChunkKernel:
         for e in range(tile.elements):
             place = ib.Bind(first + number(e << lanes))
             inside = place if is_whole else tirx.min(place, number(rows.length - 1))
-            state = self.ordering.of(ib.Bind(self.tensors.load(row, inside)), place)
+            state = self.ordering.of(self.tensors.load(row, inside), place)
             if not is_whole:
                 behind = self.ordering.behind_all(place)
                 state = _chosen(place < number(rows.length), state, behind)

@@ -13,6 +13,7 @@ from tvm_tile.graph.rowwise import Sort
 from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.tile.asked import WORD, in_sectors, present_blocks
 from tvm_tile.tile.cost import SECTOR
+from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.rows.network import Network
 from tvm_tile.tile.rows.rows import RowTile
 from tvm_tile.tile.tile import ranked
@@ -107,23 +108,25 @@ def _tiles(sort: Sort, device: Device) -> Iterator[SortTile]:
     while runs.count > 1:
         merges.append(runs)
         runs = runs.merged(sort.kept)
+    use = register_use(device)
     bits, warp = chunk.bit_length() - 1, device.warp_size.bit_length() - 1
     for registers in range(_MOST_ELEMENTS.bit_length()):
         threads = chunk >> registers
         if not 0 < threads <= device.max_threads_per_block:
             continue
         per_block = max(1, _THREADS // threads)
+        used = max(use.least, use.beside_rows + (sort.words << registers))
         lanes = min(warp, bits - registers) if device.has_shuffles else 0
         for low in range(registers + 1 if lanes else 1):
             own = (low, lanes, registers - low, bits - registers - lanes)
             network = Network(*own, run=(size - 1).bit_length())
             tile = (count, per_block, threads, chunk, network, tuple(merges))
-            yield SortTile(*tile, parts=chunks)
+            yield SortTile(*tile, parts=chunks, registers=used)
 
 
 def work_of(tile: SortTile, sort: Sort, device: Device) -> Work:
     """What a sort does: its blocks sort chunks, and a kernel for each merge follows."""
-    key = _key_bytes(sort)
+    key = sort.words * WORD
     warps = -(-tile.block_size // device.warp_size)
     rows = min(tile.rows, tile.rows_per_block)
     size = element_size(sort.source)
@@ -151,7 +154,7 @@ def work_of(tile: SortTile, sort: Sort, device: Device) -> Work:
         blocks=tile.grid,
         resident=present_blocks(device, tile, tile.rows_per_block * tile.exchanged * key),
         warps=warps,
-        parts=(load, *_sorting(tile.network, warps, key // WORD), store),
+        parts=(load, *_sorting(tile.network, warps, sort.words), store),
         read=sort.traffic - sort.written,
         written=runs[0],
         then=tuple(
@@ -203,11 +206,6 @@ def _sorting(network: Network, warps: int, words: int) -> tuple[Part, Part, Part
     )
 
 
-def _key_bytes(sort: Sort) -> int:
-    """Bytes of what stands for an element: a key and its place, in one word or in two."""
-    return 8 if element_size(sort.source) <= WORD else 12
-
-
 def _merging(runs: Runs, sort: Sort, device: Device, written: int) -> Work:
     """What a merge of runs in global memory does, a thread for each element.
 
@@ -219,7 +217,7 @@ def _merging(runs: Runs, sort: Sort, device: Device, written: int) -> Work:
         device: the device that it is made for.
         written: bytes that the kernel writes.
     """
-    key, warps = _key_bytes(sort), _MERGE_THREADS // device.warp_size
+    key, warps = sort.words * WORD, _MERGE_THREADS // device.warp_size
     count = sort.rows.count * ((runs.count - 1) * runs.size + runs.last)
     is_last = runs.merged(sort.kept).count == 1
     steps = runs.size.bit_length()
