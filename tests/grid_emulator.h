@@ -152,6 +152,10 @@ template <class T> static T __shfl_down_sync(uint, T value, int by, int width = 
   int own = thread_number % 32;
   return exchange(value, own % width + by < width ? own + by : own);
 }
+template <class T> static T __shfl_up_sync(uint, T value, int by, int width = 32) {
+  int own = thread_number % 32;
+  return exchange(value, own % width < by ? own : own - by);
+}
 template <class T> static T __shfl_xor_sync(uint, T value, int by, int = 32) {
   return exchange(value, (thread_number % 32) ^ by);
 }

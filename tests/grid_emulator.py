@@ -20,6 +20,7 @@ _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
 _SIZES = {
     "uint4": 16,
     "int64_t": 8,
+    "double": 8,
     "float": 4,
     "int": 4,
     "uint": 4,
