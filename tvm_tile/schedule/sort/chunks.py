@@ -31,7 +31,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.loops.rows import number
 from tvm_tile.loops.sorting import Ordering, Sorted, State
 from tvm_tile.schedule.scan.states import Lane, States, barrier, lanes, when
-from tvm_tile.tile.rows.network import Turn
+from tvm_tile.tile.rows.network import SortTurn
 from tvm_tile.tile.rows.sort import SortTile
 
 _ALL_LANES = 0xFFFFFFFF
@@ -152,15 +152,15 @@ class ChunkKernel:
         found = ib.Bind(_bit(at.lane, number(place)))
         return lambda _: found
 
-    def _steps(self, at: Lane, turn: Turn, side: Side) -> None:
+    def _steps(self, at: Lane, turn: SortTurn, side: Side) -> None:
         """The steps of one turn, from its first one."""
         warps, _, _ = self.network.steps(turn.first)
         if warps:
             self._warp_steps(at, number(warps), side, turn.live)
         self._near_steps(at, turn, side)
 
-    def _near_steps(self, at: Lane, turn: Turn, side: Side) -> None:
-        """Those steps of a turn that need no shared memory."""
+    def _near_steps(self, at: Lane, turn: SortTurn, side: Side) -> None:
+        """Write those steps of a turn that need no shared memory."""
         network = self.network
         _, lanes, _ = network.steps(turn.first)
         highest = min(turn.first + 1, network.near)

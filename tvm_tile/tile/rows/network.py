@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SortTurn:
     """Steps that sort runs of which each is two sorted ones, or less than that.
 
     Attributes:
@@ -82,15 +82,15 @@ class Network:
         return (*near, *(bit for bit in own if bit not in near))
 
     @property
-    def sorting(self) -> tuple[Turn, ...]:
+    def sorting(self) -> tuple[SortTurn, ...]:
         """The turns that sort runs."""
         live = tuple(range(1 << self.registers))
         first = self.halvings[0] if self.halvings else None
         sides = (*range(1, self.run), first) if self.run else ()
-        return tuple(Turn(turn, side, live) for turn, side in enumerate(sides))
+        return tuple(SortTurn(turn, side, live) for turn, side in enumerate(sides))
 
     @property
-    def halving(self) -> tuple[tuple[int, Turn], ...]:
+    def halving(self) -> tuple[tuple[int, SortTurn], ...]:
         """The turns behind these, and the bits ahead of them that only the lesser elements pass."""
         return tuple(self._halving())
 
@@ -115,11 +115,11 @@ class Network:
         lanes = min(max(0, first + 1 - self.low), self.lanes)
         return warps, lanes, first + 1 - warps - lanes
 
-    def _halving(self) -> Iterator[tuple[int, Turn]]:
+    def _halving(self) -> Iterator[tuple[int, SortTurn]]:
         live = tuple(range(1 << self.registers))
         sides = (*self.halvings[1:], None)
         for bit, side in zip(self.halvings, sides, strict=False):
             is_register, own = self.place(bit)
             if is_register:
                 live = tuple(e for e in live if not e >> own & 1)
-            yield bit, Turn(self.run - 1, side, live)
+            yield bit, SortTurn(self.run - 1, side, live)

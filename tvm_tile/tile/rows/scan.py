@@ -1,9 +1,10 @@
 """How the rows of a scan are shared out among threads and blocks.
 
 Where the elements of a row are neighbours in memory, the threads of a block share it: each scans
-vectors of its own, and what is before them comes from the others through shared memory. Where the
-rows are neighbours, each thread scans one. Where there are too few rows to fill the device, parts
-of a row go to different blocks, which first find the totals of the parts before theirs.
+vectors of its own, and what is before them comes from the others by shuffles, or through shared
+memory. Where the rows are neighbours, each thread scans one. Where there are too few rows to fill
+the device, parts of a row go to different blocks, which first find the totals of the parts before
+theirs.
 
 The constants here are from how much a memory must be asked for at once, not from measurements.
 """
@@ -224,7 +225,7 @@ class _ScanBlocks:
         )
 
     def _shuffled(self, repeats: int, turns: int) -> Part:
-        """The same by shuffles, each an instruction and a wavefront for each word.
+        """What it takes by shuffles, each an instruction and a wavefront for each word.
 
         Where several warps share a row, the last lane of each stores its state, and all wait.
         """

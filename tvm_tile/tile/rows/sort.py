@@ -169,7 +169,7 @@ def _sorting(network: Network, warps: int, words: int) -> tuple[Part, Part, Part
     A shuffle is an instruction, and takes its way through shared memory, for each word.
 
     Args:
-        network: what is compared with what.
+        network: bits of positions, and the turns that follow from them.
         warps: warps of a block.
         words: words that stand for an element.
     """
