@@ -58,9 +58,10 @@ class _Text:
     def launch(self, *arguments: Any) -> None:
         count = len(self.kernel.arg_types)
         extents = dict(zip(self.kernel.launch_params, map(int, arguments[count:]), strict=True))
-        assert set(extents) <= {*GRID[:1], *BLOCK[:2], _BYTES}, f"{self.kernel.name}: {extents}"
+        assert set(extents) <= {*GRID[:2], *BLOCK[:2], _BYTES}, f"{self.kernel.name}: {extents}"
         pointers = (ctypes.c_void_p * count)(*(pointer.value for pointer in arguments[:count]))
         columns, rows = (extents.get(axis, 1) for axis in BLOCK[:2])
-        shape = extents.get(GRID[0], 1), columns, rows, extents.get(_BYTES, 0)
+        width, height = (extents.get(axis, 1) for axis in GRID[:2])
+        shape = width, height, columns, rows, extents.get(_BYTES, 0)
         left = self._launch(pointers, *shape)
         assert not left, f"{left} threads of {self.kernel.name} wait for ever"

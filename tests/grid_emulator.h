@@ -73,7 +73,9 @@ static std::vector<Block> grid;
 static jmp_buf home;
 static int block_number, thread_number;
 static int first_block;  // the number of the grid's first, where others are left out
-#define blockIdx (Index{first_block + block_number, 0})
+static int blocks_in_row = 1 << 30;  // along x; those behind them are in the next row along y
+#define blockIdx \
+  (Index{(first_block + block_number) % blocks_in_row, (first_block + block_number) / blocks_in_row})
 #define threadIdx (Index{thread_number % COLUMNS, thread_number / COLUMNS})
 
 static void leave(Thread &own) {
@@ -149,6 +151,10 @@ template <class T> static T __shfl_sync(uint, T value, int lane, int width = 32)
 template <class T> static T __shfl_down_sync(uint, T value, int by, int width = 32) {
   int own = thread_number % 32;
   return exchange(value, own % width + by < width ? own + by : own);
+}
+template <class T> static T __shfl_up_sync(uint, T value, int by, int width = 32) {
+  int own = thread_number % 32;
+  return exchange(value, own % width < by ? own : own - by);
 }
 template <class T> static T __shfl_xor_sync(uint, T value, int by, int = 32) {
   return exchange(value, (thread_number % 32) ^ by);

@@ -20,6 +20,7 @@ _DYNAMIC = re.compile(r"extern __shared__ \S+ uchar (\w+)\[\];")
 _SIZES = {
     "uint4": 16,
     "int64_t": 8,
+    "double": 8,
     "float": 4,
     "int": 4,
     "uint": 4,
@@ -137,9 +138,11 @@ def _parameters(kernel: Kernel) -> list[str]:
 
 
 def compiled_kernels(kernels: Sequence[Kernel], folder: Path) -> ctypes.CDLL:
-    """Kernels whose blocks are on their own, in one library: for each a function
-    ``launch_NAME(arguments, blocks, columns, rows, bytes)``, which answers how many threads never
-    end."""
+    """Kernels whose blocks are on their own, in one library.
+
+    It has a function ``launch_NAME(arguments, blocks along x, along y, columns, rows, bytes)`` for
+    each, which answers how many threads never end.
+    """
     texts = []
     for kernel in kernels:
         text = _text_of(kernel)
@@ -147,8 +150,9 @@ def compiled_kernels(kernels: Sequence[Kernel], folder: Path) -> ctypes.CDLL:
         texts.append(f"""{text}
 static void run_{kernel.name}() {{ {_call(kernel)} }}
 extern "C" int launch_{kernel.name}(
-    void** given, int blocks, int columns, int rows, int bytes) {{
-  arguments = given, COLUMNS = columns, kernel = run_{kernel.name};
+    void** given, int width, int height, int columns, int rows, int bytes) {{
+  arguments = given, COLUMNS = columns, kernel = run_{kernel.name}, blocks_in_row = width;
+  int blocks = width * height;
   return {meets} ? run_blocks(blocks, columns * rows, bytes) : run_apart(blocks, columns * rows);
 }}
 """)

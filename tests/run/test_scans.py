@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
+from cuda_on_cpu import compile_for_cuda
+from precompiled import COMPILER
 from scan_cases import Wanted, model, module_of, results
 from tvm.relax import op
 
@@ -69,6 +73,20 @@ def test_scans_are_right(wanted: list[Wanted]) -> None:
             got = next(found)
             assert got.dtype == np.dtype(own.result or own.source) or own.has_places
             tolerance = 1e-5 * np.sqrt(x.size) if got.dtype.kind == "f" else 0
+            np.testing.assert_allclose(got, expected, tolerance, tolerance, err_msg=str(own))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("wanted", [SUMS, TYPES, EXTREMES], ids=["sums", "types", "extremes"])
+def test_shuffles_scan_as_numpy_does(wanted: list[Wanted], tmp_path: Path) -> None:
+    call = compile_for_cuda(model(wanted), "nvidia/h200", tmp_path)
+    rng = np.random.default_rng(1)
+    arrays = [own.drawn(rng) for own in wanted]
+    found = iter(call(*map(tvm.runtime.tensor, arrays)))
+    for own, x in zip(wanted, arrays, strict=True):
+        for expected in own.expected(x):
+            tolerance = 1e-5 * np.sqrt(x.size) if expected.dtype.kind == "f" else 0
+            got = next(found).numpy()
             np.testing.assert_allclose(got, expected, tolerance, tolerance, err_msg=str(own))
 
 

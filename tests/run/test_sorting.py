@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import tvm
+from cuda_on_cpu import compile_for_cuda
+from precompiled import COMPILER
 from scan_cases import module_of, results
 from tvm import relax
 from tvm.relax import op
@@ -79,6 +83,27 @@ def test_sorts_are_pytorchs(shape: tuple[int, ...], axis: int, dtype: str) -> No
     ]
     for got, want in zip(results(compiled, [x]), expected, strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("shape", [(5, 3), (9, 130), (2, 1025), (1, 4100)])
+def test_shuffles_sort_as_pytorch_does(shape: tuple[int, int], dtype: str, tmp_path: Path) -> None:
+    length = shape[1]
+    wanted = [(1, True), (min(length, 16), False), (length // 2, True), (length, False)]
+
+    def body(builder: Any, inputs: list[Any]) -> list[Any]:
+        found = [
+            builder.emit(op.topk(inputs[0], k, 1, "both", falls, "int64")) for k, falls in wanted
+        ]
+        return [builder.emit(relax.TupleGetItem(both, n)) for both in found for n in range(2)]
+
+    call = compile_for_cuda(module_of([(shape, dtype)], body), "nvidia/h200", tmp_path)
+    x = drawn(shape, dtype)
+    found = iter(call(tvm.runtime.tensor(x)))
+    for k, falls in wanted:
+        for part in torch.sort(torch.from_numpy(x), dim=1, descending=falls, stable=True):
+            np.testing.assert_array_equal(next(found).numpy(), part[:, :k].numpy())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "bool"])

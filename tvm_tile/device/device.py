@@ -184,6 +184,11 @@ class Device:
         return self.dependent_launches is not None
 
     @property
+    def has_shuffles(self) -> bool:
+        """Whether kernels can let the lanes of a warp read each other's registers."""
+        return self.kernel_language != "opencl"
+
+    @property
     def has_asynchronous_copies(self) -> bool:
         """Whether threads can copy to shared memory without waiting; warps' matrix instructions
         of that generation came with them."""

@@ -136,6 +136,17 @@ class Sort:
         return Rows(tuple(shape), self.rows.axis)
 
     @property
+    def words(self) -> int:
+        """Words of 32 bits that tell an element's value and, below it, its place.
+
+        One has room for a value of 16 bits and a place in a row of fewer than 2**16 elements.
+        """
+        size = element_size(self.source)
+        if size <= 2 and self.rows.length < 1 << 16:
+            return 1
+        return 2 if size <= 4 else 3
+
+    @property
     def written(self) -> int:
         """Bytes of the outputs."""
         values = element_size(self.source) if self.has_values else 0

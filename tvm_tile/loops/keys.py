@@ -49,6 +49,29 @@ def rising_key(value: Any) -> Any:
     return value if dtype == own else tirx.Cast(own, value)
 
 
+def short_key(value: Any) -> Any:
+    """A key as of :func:`rising_key` for a value of at most 16 bits: an int32 that needs no more.
+
+    Raises:
+        ValueError: values of this type have no order.
+    """
+    dtype = str(value.ty.dtype)
+    if dtype == "uint16":
+        return tirx.Cast("int32", value) - tirx.const(1 << 15, "int32")
+    if dtype not in _HALVES:
+        return rising_key(value)
+    if dtype == "float16":
+        bits, infinity = tirx.Cast("int32", tirx.reinterpret("int16", value)), 0x7C00
+    else:
+        # The upper half of a float32 holds the others without loss.
+        wide = tirx.reinterpret("int32", tirx.Cast("float32", value))
+        bits, infinity = wide >> tirx.const(16, "int32"), _INFINITY["float32"][1] >> 16
+    sign, largest = _sign_mask(bits), tirx.const((1 << 15) - 1, "int32")
+    magnitude = bits & largest
+    none = _sign_mask(tirx.const(infinity, "int32") - magnitude)
+    return (((magnitude ^ sign) - sign) & tirx.bitwise_not(none)) | (none & largest)
+
+
 def winning_key(value: Any, *, largest: bool) -> Any:
     """A key whose maximum belongs to the largest value, or to the smallest; NaN wins both ways."""
     dtype = str(value.ty.dtype)

@@ -23,11 +23,11 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.rowwise import Rows, Sort
-from tvm_tile.loops.keys import key_bits, rising_key
+from tvm_tile.loops.keys import rising_key, short_key
 from tvm_tile.loops.rows import as_rows, call_loops, index_of, number, shape_of
 
 _ATTRIBUTE = "tvm_tile.sort"
-_LOW = 0xFFFFFFFF
+_LOW, _SHORT = 0xFFFFFFFF, 0xFFFF
 State = tuple[Any, ...]
 """One expression for each of :attr:`Ordering.dtypes`."""
 
@@ -36,7 +36,8 @@ State = tuple[Any, ...]
 class Ordering:
     """Keys that stand for the elements of a sort: no two are equal, and the first is the least.
 
-    It is a key above a place, in one number of 64 bits where the key has 32.
+    It is a key above a place, in one number of 32 bits where :attr:`Sort.words` says so, and in one
+    of 64 bits where the key has 32.
     """
 
     sort: Sort
@@ -44,32 +45,36 @@ class Ordering:
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Data types of what stands for an element."""
-        return ("int64",) if key_bits(self.sort.source) == 32 else ("int64", "int32")
+        return (("int32",), ("int64",), ("int64", "int32"))[self.sort.words - 1]
 
     def of(self, value: Any, place: Any) -> State:
         """Key of a value at a place of its row."""
-        key = rising_key(value)
+        key = short_key(value) if self.sort.words == 1 else rising_key(value)
         if self.sort.is_descending:
             key = tirx.bitwise_not(key)
-        if len(self.dtypes) == 2:
+        if self.sort.words == 1:
+            return ((key << tirx.const(16, "int32")) | tirx.Cast("int32", place),)
+        if self.sort.words == 3:
             return key, tirx.Cast("int32", place)
         return ((tirx.Cast("int64", key) << number(32)) | tirx.Cast("int64", place),)
 
     def behind_all(self, place: Any) -> State:
         """Key that stands for no element, at a place behind the last."""
-        last = tirx.max_value("int64")
+        last = tirx.max_value(self.dtypes[0])
         return (last,) if len(self.dtypes) == 1 else (last, tirx.Cast("int32", place))
 
     def is_before(self, a: State, b: State) -> Any:
         """Whether ``a`` comes first."""
         if len(a) == 1:
             return a[0] < b[0]
-        return tirx.any(a[0] < b[0], tirx.all(a[0] == b[0], a[1] < b[1]))
+        return (a[0] < b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
 
     def place_in(self, state: State) -> Any:
         """Place in its row, as int64, of the key's element."""
         if len(state) == 2:
             return tirx.Cast("int64", state[1])
+        if self.sort.words == 1:
+            return tirx.Cast("int64", state[0] & tirx.const(_SHORT, "int32"))
         return state[0] & tirx.const(_LOW, "int64")
 
 

@@ -11,24 +11,16 @@ Before → after::
         before = totals[row, 0] ∘ ... ∘ totals[row, part - 1]
         for chunk of the part:
             for turn: for v in vectorized: own[turn, v] = x[row, ...]
-            for turn: S[turn, lane] = own[turn, 0] ∘ ... ∘ own[turn, vector - 1]
-            for distance in 1, 2, 4, ...:                   in turn from S to T and from T to S
-                barrier
-                for turn: T[turn, lane] = S[turn, lane - distance] ∘ S[turn, lane]
-            barrier
+            for turn: S[turn] = own[turn, 0] ∘ ... ∘ own[turn, vector - 1]
+            share S with the row's other threads                    (:mod:`.sharing`)
             for turn:
-                state = before ∘ T[turn, lane - 1]
+                state = before ∘ S[turn] of all threads before
                 for v: state = state ∘ own[turn, v];  out[v] = state
                 for v in vectorized: y[row, ...] = out[v]
-                before = before ∘ T[turn, last lane]
-            barrier
+                before = before ∘ S[turn] of all threads
 
-Why no thread reads what is not there yet, or no longer: a step reads the buffer that the one before
-has written, and the barrier at its head is between them; it writes the buffer that the step before
-has read, and the same barrier is between these. The last barrier is between the reads behind the
-steps and the next chunk's first write. All threads of a block go through all barriers: loops have
-as many iterations for each, and what is behind the end of a row, or behind the last row, takes part
-as nothing.
+All threads of a block go through all barriers and shuffles: loops have as many iterations for each,
+and what is behind the end of a row, or behind the last row, takes part as nothing.
 """
 
 from __future__ import annotations
@@ -40,18 +32,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.rowwise import Scan
-from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.loops.combining import Combining, State
 from tvm_tile.loops.rows import index_of, number
 from tvm_tile.loops.scans import Outputs
-from tvm_tile.schedule.scan.states import Lane, States, barrier, lanes, otherwise, when
+from tvm_tile.schedule.scan.sharing import begin_sharing
+from tvm_tile.schedule.scan.states import Lane, States, lanes, otherwise, when
 from tvm_tile.tile.rows.scan import ScanTile
-
-
-def shared_bytes(scan: Scan, tile: ScanTile) -> int:
-    """Bytes of shared memory that a block takes."""
-    each = sum(map(element_size, Combining(scan).dtypes))
-    return 2 * tile.block_size * tile.turns * each if tile.threads_per_row > 1 else 0
 
 
 class RowKernel:
@@ -68,11 +54,7 @@ class RowKernel:
     ) -> None:
         self.name, self.scan, self.tile, self.combining = name, scan, tile, combining
         self.tensors, self.totals = tensors, totals
-        shape = (tile.rows_per_block, tile.turns, tile.threads_per_row)
-        self.shared = tuple(
-            States.allocated(f"{name}_shared_{half}", shape, combining.dtypes, "shared")
-            for half in range(2 if tile.threads_per_row > 1 else 0)
-        )
+        self.sharing = begin_sharing(combining, tile, name)
         self.state = States.allocated(f"{name}_state", (1,), combining.dtypes, "local")
         self.before = States.allocated(f"{name}_before", (1,), combining.dtypes, "local")
         self.own = self._local("elements", tile.turns * tile.vector, scan.source)
@@ -166,10 +148,10 @@ class RowKernel:
             self._load(at, chunk)
             with ib.serial(number(tile.turns)) as turn:
                 self._add_vector(at, chunk, turn)
-        total = self._total_of_threads(at)
+        self._add_threads(at)
         is_last = at.lane == number(tile.threads_per_row - 1)
         with when([*at.is_row, is_last]):
-            self.totals.store(total, [at.row, at.part])
+            self.totals.store(self.before.load([0]), [at.row, at.part])
 
     def _find_before(self, at: Lane) -> None:
         """Combine the totals of all parts before this one; threads share them out."""
@@ -180,71 +162,37 @@ class RowKernel:
             other = ib.Bind(lap * number(tile.threads_per_row) + at.lane)
             with when([*at.is_row, other < at.part]):
                 self._combine(self.state, self.totals.load([at.row, other]))
-        self.before.store(self._total_of_threads(at), [0])
-        if self.shared:
-            barrier()
+        self._add_threads(at)
+        if self.sharing is not None:
+            self.sharing.end()
 
-    def _total_of_threads(self, at: Lane) -> State:
-        """The states of a row's threads combined into one, which all know then."""
-        if not self.shared:
-            return self.state.load([0])
-        first = number(0)
-        self.shared[0].store(self.state.load([0]), [at.lane_row, first, at.lane])
-        self._share(at, 1)
-        return self._shared_state(at, first, number(self.tile.threads_per_row - 1))
-
-    def _shared_state(self, at: Lane, turn: Any, lane: Any) -> State:
-        """The state of all threads up to one, after the last step."""
-        return self.shared[self._steps % 2].load([at.lane_row, turn, lane])
-
-    @property
-    def _steps(self) -> int:
-        """Steps of a tree over the threads that share a row."""
-        return self.tile.threads_per_row.bit_length() - 1
-
-    def _share(self, at: Lane, turns: int) -> None:
-        """Let each thread know the states of those before it; see above."""
-        for step in range(self._steps):
-            old, new = self.shared[step % 2], self.shared[1 - step % 2]
-            distance = number(1 << step)
-            barrier()
-            with ib.serial(number(turns)) as turn:
-                self._step(old, new, [at.lane_row, turn, at.lane], distance)
-        barrier()
-
-    def _step(self, old: States, new: States, own: list[Any], distance: Any) -> None:
-        """Do one thread's part in a step; its state is at ``own``."""
-        *before, lane = own
-
-        def join() -> None:
-            left = old.load([*before, lane - distance])
-            new.store(self.combining.combined(left, old.load(own)), own)
-
-        otherwise([lane >= distance], join, lambda: new.store(old.load(own), own))
+    def _add_threads(self, at: Lane) -> None:
+        """Combine the states of a row's threads into what is before them, for all to know."""
+        if self.sharing is None:
+            self.before.store(self.state.load([0]), [0])
+            return
+        self.sharing.tell(at, number(0), self.state.load([0]))
+        self.sharing.share(at, 1)
+        self.sharing.extend(at, number(0), self.state, self.before)
 
     def _scan(self, at: Lane, chunk: Any) -> None:
         """Scan what the threads have loaded."""
         turns = number(self.tile.turns)
-        if self.shared:
+        if self.sharing is not None:
             with ib.serial(turns) as turn:
                 self.state.store(self.combining.identity(), [0])
                 self._add_vector(at, chunk, turn)
-                self.shared[0].store(self.state.load([0]), [at.lane_row, turn, at.lane])
-            self._share(at, self.tile.turns)
+                self.sharing.tell(at, turn, self.state.load([0]))
+            self.sharing.share(at, self.tile.turns)
         with ib.serial(turns) as turn:
             self.state.store(self.before.load([0]), [0])
-            if self.shared:
-                with when([at.lane > number(0)]):
-                    near = self._shared_state(at, turn, at.lane - number(1))
-                    self._combine(self.state, near)
+            if self.sharing is not None:
+                self.sharing.extend(at, turn, self.state, self.before)
             self._store(at, chunk, turn)
-            if self.shared:
-                last = number(self.tile.threads_per_row - 1)
-                self._combine(self.before, self._shared_state(at, turn, last))
-            else:
+            if self.sharing is None:
                 self.before.store(self.state.load([0]), [0])
-        if self.shared:
-            barrier()
+        if self.sharing is not None:
+            self.sharing.end()
 
     def _store(self, at: Lane, chunk: Any, turn: Any) -> None:
         """Store the results of one vector."""

@@ -7,9 +7,11 @@ from functools import partial
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.rowwise import Scan
+from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.loops.combining import Combining
 from tvm_tile.schedule.rule import Scheduled, as_written
 from tvm_tile.schedule.scan.columns import ColumnKernel
-from tvm_tile.schedule.scan.rows import RowKernel, shared_bytes
+from tvm_tile.schedule.scan.rows import RowKernel
 from tvm_tile.schedule.scan.states import Begin, write_scan
 from tvm_tile.tile.rows.scan import construct_scan
 from tvm_tile.tile.rules import SCAN
@@ -25,6 +27,7 @@ def schedule_scan(scan: Scan, device: Device) -> Scheduled | None:
         begin, totals, shared = partial(ColumnKernel, scan, tile), (tile.parts, tile.rows), 0
     else:
         begin, totals = partial(RowKernel, scan, tile), (tile.rows, tile.parts)
-        shared = shared_bytes(scan, tile)
+        each = sum(map(element_size, Combining(scan).dtypes))
+        shared = tile.shared_states * each
     written = write_scan(scan, totals if tile.parts > 1 else (), begin)
     return as_written(written, SCAN, replace(tile, shared_bytes=shared))

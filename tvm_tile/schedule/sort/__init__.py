@@ -1,4 +1,4 @@
-"""Sorts, and the first elements of them: merges in shared and in global memory."""
+"""Sorts, and the first elements of them: networks in registers, and merges in global memory."""
 
 from tvm_tile.schedule.sort.rule import schedule_sort
 

@@ -4,7 +4,7 @@ Before → after::
 
     for row:  merge runs of 1, 2, 4, ... elements;  y[row, p] = x[row, order[p]]
 
-    for row, chunk in blocks:          sort the chunk in shared memory
+    for row, chunk in blocks:          sort the chunk in registers
     for each merge, in a kernel:       every element finds its place among those of two runs
 """
 
@@ -33,12 +33,14 @@ def schedule_sort(sort: Sort, device: Device) -> Scheduled | None:
     if not sort.rows.elements or not sort.kept:
         return None
     tile = construct_sort(sort, device)
-    shared = tile.rows_per_block * tile.chunk * sum(map(element_size, Ordering(sort).dtypes))
-    return as_written(_write(sort, tile), SORT, replace(tile, shared_bytes=shared))
+    shared = tile.rows_per_block * tile.exchanged * sum(map(element_size, Ordering(sort).dtypes))
+    return as_written(
+        _write(sort, tile, device.warp_size), SORT, replace(tile, shared_bytes=shared)
+    )
 
 
-def _write(sort: Sort, tile: SortTile) -> tirx.PrimFunc:
-    """Write the kernel that sorts chunks, and those that merge them."""
+def _write(sort: Sort, tile: SortTile, warp: int) -> tirx.PrimFunc:
+    """Write the kernel that sorts chunks, whose warps have so many lanes, and those that merge."""
     ordering = Ordering(sort)
     with IRBuilder() as builder, ib.prim_func(s_tir=True):
         ib.func_name(sort.name)
@@ -48,7 +50,8 @@ def _write(sort: Sort, tile: SortTile) -> tirx.PrimFunc:
             States.allocated(f"runs_{n}", (tile.rows, r.count * r.size), ordering.dtypes, "global")
             for n, r in enumerate(tile.merges)
         ]
-        ChunkKernel(tile, ordering, tensors, between[0] if between else None).write()
+        runs_ = between[0] if between else None
+        ChunkKernel(tile, ordering, tensors, runs_, warp).write()
         for n, (runs, source) in enumerate(zip(tile.merges, between, strict=True)):
             target = between[n + 1] if n + 1 < len(between) else None
             write_merge(f"merge_{n}", runs, ordering, tensors, source, target)

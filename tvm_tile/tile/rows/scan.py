@@ -1,16 +1,17 @@
 """How the rows of a scan are shared out among threads and blocks.
 
 Where the elements of a row are neighbours in memory, the threads of a block share it: each scans
-vectors of its own, and what is before them comes from the others through shared memory. Where the
-rows are neighbours, each thread scans one. Where there are too few rows to fill the device, parts
-of a row go to different blocks, which first find the totals of the parts before theirs.
+vectors of its own, and what is before them comes from the others by shuffles, or through shared
+memory. Where the rows are neighbours, each thread scans one. Where there are too few rows to fill
+the device, parts of a row go to different blocks, which first find the totals of the parts before
+theirs.
 
 The constants here are from how much a memory must be asked for at once, not from measurements.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import VECTOR_BYTES, Device
 from tvm_tile.graph.rowwise import Combine, Scan
@@ -44,16 +45,33 @@ class ScanTile(RowTile):
         vector: neighbouring elements that a thread loads at once.
         turns: vectors of a thread in one chunk of a row, on their way together.
         chunks: chunks of each part, one after another.
+        lanes: neighbouring threads of a row that read each other's registers; one where a tree in
+            shared memory stands in for that.
     """
 
     vector: int
     turns: int
     chunks: int
+    lanes: int = field(default=1, kw_only=True)
 
     @property
     def chunk(self) -> int:
         """Elements of a row that its threads hold at once."""
         return self.vector * self.turns * self.threads_per_row
+
+    @property
+    def warps_per_row(self) -> int:
+        """Groups of so many lanes that share a row."""
+        return self.threads_per_row // self.lanes
+
+    @property
+    def shared_states(self) -> int:
+        """States that a block holds in shared memory."""
+        if self.are_neighbours or self.warps_per_row == 1:
+            return 0
+        if self.lanes > 1:
+            return self.rows_per_block * self.turns * self.warps_per_row
+        return 2 * self.block_size * self.turns
 
     def describe(self) -> str:
         """The tile in one line, for people."""
@@ -94,7 +112,8 @@ def _rows(scan: Scan, device: Device) -> ScanTile:
         chunks = -(-chunks // parts)
         parts = -(-count // (turns * threads * chunks))
     tile = (scan.rows.count, per_block, threads, vector, turns, chunks)
-    return ScanTile(*tile, parts=parts)
+    lanes = min(device.warp_size, threads) if device.has_shuffles else 1
+    return ScanTile(*tile, parts=parts, lanes=lanes)
 
 
 def _columns(scan: Scan, device: Device) -> ScanTile:
@@ -192,6 +211,8 @@ class _ScanBlocks:
 
         A state is written, and in each step two are read and one is written.
         """
+        if self.tile.lanes > 1:
+            return self._shuffled(repeats, turns)
         steps = self.tile.threads_per_row.bit_length() - 1
         moves = (2 + 1) * self.warps * turns
         return Part(
@@ -203,19 +224,40 @@ class _ScanBlocks:
             exchanges=1,
         )
 
+    def _shuffled(self, repeats: int, turns: int) -> Part:
+        """What it takes by shuffles, each an instruction and a wavefront for each word.
+
+        Where several warps share a row, the last lane of each stores its state, and all wait.
+        """
+        steps, words = self.tile.lanes.bit_length() - 1, self.state_bytes // WORD
+        are_many = self.tile.warps_per_row > 1
+        each = self.warps * turns
+        return Part(
+            repeats=repeats,
+            operations=steps * each * (self.combining + words),
+            moves=are_many * each,
+            wavefronts=(steps + are_many) * each * words,
+            barriers=are_many,
+            exchanges=steps + are_many,
+        )
+
     def store(self) -> Part:
         """Combine elements with what is before them, and store results."""
+        tile = self.tile
         sizes = [element_size(self.scan.result), *([8] if self.scan.has_places else [])]
-        shares = self.tile.threads_per_row > 1
+        shares = tile.threads_per_row > 1
         # Where threads share a row, each reads the states before its vector and of all.
-        read = shares * 2 * self.warps * self.tile.turns
+        groups = tile.warps_per_row if tile.lanes > 1 else 1
+        read = shares * (1 + groups) * self.warps * tile.turns
+        is_shuffled = tile.lanes > 1 and groups == 1
         return Part(
-            repeats=self.tile.chunks,
+            repeats=tile.chunks,
             stores=sum(map(self.asked, sizes)),
-            operations=self.warps * (self.elements + 2 * shares) * self.combining,
-            moves=read + sum(map(self.moves, sizes)),
+            operations=self.warps * (self.elements + shares * (1 + groups)) * self.combining
+            + is_shuffled * read,
+            moves=(not is_shuffled) * read + sum(map(self.moves, sizes)),
             wavefronts=read * self.state_bytes / WORD,
-            barriers=2 * shares,
+            barriers=shares * (0 if is_shuffled else 1 if tile.lanes > 1 else 2),
             exchanges=shares,
         )
 
@@ -257,8 +299,7 @@ class _ScanBlocks:
 
     def _work(self, parts: tuple[Part, ...], read: int, written: int) -> Work:
         """The work of a kernel of these parts."""
-        shares = self.tile.threads_per_row > 1
-        held = 2 * self.tile.block_size * self.tile.turns * self.state_bytes if shares else 0
+        held = self.tile.shared_states * self.state_bytes
         return Work(
             blocks=self.tile.grid,
             resident=present_blocks(self.device, self.tile, held),
