@@ -225,6 +225,7 @@ def _cuda_cores() -> Iterator[Golden]:
     norms = "rms_gated layer_norm_bias_gelu rms_gated_turned"
     yield from _of("matvec", H200, FEW_VECTORS, norms, joined=schedule_matvec)
     yield from _of("window", H200, VECTORS, "conv1d_depthwise_vectors conv_nhwc_depthwise_bias")
+    yield from _of("rows", H200, ROWWISE, "group_norm_in_shared_memory")
     yield from _of("scan", H200, ROWWISE, "cumsum_rows cumsum_columns cumsum_in_parts")
     yield from _of("sort", H200, ROWWISE, "sort_rows topk_in_merges")
     by_hand = tvm.IRModule({"running_maximum": running_maximum})

@@ -303,8 +303,9 @@ class _Model:
         room = kept_bytes(device) / np.maximum(1.0, np.asarray(work.read + work.written))
         cached = scene.cached * np.minimum(1.0, room)
         asked = work.blocks * sum(part.repeats * part.fills for part in work.parts)
-        far = (1 - cached) * work.read + work.again
-        missed = np.minimum(1.0, far / np.maximum(1.0, asked))
+        asked = np.maximum(1.0, asked)
+        missed = (1 - cached) * np.minimum(1.0, work.read / asked)
+        missed = np.minimum(1.0, missed + work.again / asked)
         return cls(work, device, chip, unit, cached, missed)
 
     def block_cycles(self, resident: Quantity) -> Floats:
