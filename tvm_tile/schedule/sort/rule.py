@@ -50,8 +50,8 @@ def _write(sort: Sort, tile: SortTile, warp: int) -> tirx.PrimFunc:
             States.allocated(f"runs_{n}", (tile.rows, r.count * r.size), ordering.dtypes, "global")
             for n, r in enumerate(tile.merges)
         ]
-        runs_ = between[0] if between else None
-        ChunkKernel(tile, ordering, tensors, runs_, warp).write()
+        target = between[0] if between else None
+        ChunkKernel(tile, ordering, tensors, target, warp).write()
         for n, (runs, source) in enumerate(zip(tile.merges, between, strict=True)):
             target = between[n + 1] if n + 1 < len(between) else None
             write_merge(f"merge_{n}", runs, ordering, tensors, source, target)
