@@ -34,8 +34,10 @@ def sums_and_copies(entry: Case) -> tuple[list[SBlockRealize], list[SBlockRealiz
 
 def has_zeros(copy: SBlockRealize) -> bool:
     calls: list[ir.Call] = []
-    tvm_ffi.structural_walk(copy.block.body, (ir.Call, calls.append), order="pre")
-    return any(call.op.same_as(IF) for call in calls)
+    chosen: list[tirx.Select] = []
+    kinds = [(ir.Call, calls.append), (tirx.Select, chosen.append)]
+    tvm_ffi.structural_walk(copy.block.body, kinds, order="pre")
+    return bool(chosen) or any(call.op.same_as(IF) for call in calls)
 
 
 @pytest.mark.parametrize("entry", UNEVEN, ids=[entry.name for entry in UNEVEN])

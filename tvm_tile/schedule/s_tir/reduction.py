@@ -41,6 +41,7 @@ from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
+    extent,
     fuse,
     keep_sum,
     loops_by_kind,
@@ -55,8 +56,8 @@ from tvm_tile.tile.rules import COLUMN, ROW, WINDOW
 
 # By the forms of tiles.
 _RULES = {rule.name: rule for rule in (WINDOW, ROW, COLUMN)}
-_LOOPS_OF_A_SHARE = 4  # of blocks, results, turns, threads
-_LOADS_IN_FLIGHT = 4  # of a thread
+_LOOPS_OF_A_SHARE = 5  # of blocks, results, turns, loads in flight, threads
+_LOADS_IN_FLIGHT, _SINGLES_IN_FLIGHT = 4, 8  # of a thread
 
 
 def schedule_reduction(task: Task, count: int) -> Sequence[Choice]:
@@ -132,8 +133,12 @@ def _write_shared(
     row, summed = fuse(sch, spatial), fuse(sch, reduce)
     block, output = sch.split(row, [None, tile.outputs_per_block])
     pieces, vector = sch.split(summed, [None, tile.vector])
-    serial, part = sch.split(pieces, [None, tile.threads_per_output])
-    sch.reorder(block, output, serial, part, vector)
+    # Single elements come several at a time, past the end of a sum if need be: vectors, of which
+    # the last may be cut off, only as many as divide it.
+    ahead = _SINGLES_IN_FLIGHT if tile.vector == 1 else 1
+    ahead = min(ahead, -(-extent(sch, pieces) // tile.threads_per_output))
+    serial, flying, part = sch.split(pieces, [None, ahead, tile.threads_per_output])
+    sch.reorder(block, output, serial, flying, part, vector)
     along, across = ("threadIdx.x", "threadIdx.y")
     if tile.form == "column":
         along, across = across, along
@@ -142,6 +147,7 @@ def _write_shared(
     sch.bind(part, along)
     after = keep_sum(sch, main, outputs)
     sch.reverse_compute_at(after, output)
+    sch.unroll(flying)
     if tile.vector > 1:
         _load_vectors(sch, main, part, tile.vector)
         unroll_part(sch, serial, _LOADS_IN_FLIGHT)

@@ -4,7 +4,7 @@ A thread holds sums of a few neighbours, of NVIDIA's instructions pairs of eight
 two rows of every 16 that its warp holds. Stored from there, a warp would write 16 bytes of each of
 eight rows. So each warp lays some columns of its rows down in shared memory of its own and takes
 them up by rows: four neighbours a thread, for which the epilogue is computed with loads and stores
-as wide; where neighbours do not lie aligned, one a thread, so that threads store side by side.
+as wide; where so many do not lie aligned, two or one, so that threads store side by side.
 
 No other warp touches a warp's corner, so waiting for the warp's own threads is enough: once between
 laying down and taking up, once before the next columns are laid down.
@@ -120,7 +120,7 @@ class SumStore:
         self, first: tuple[Any, Any], columns: int, warp: Any, lane: Any, origin: Place
     ) -> None:
         """Store neighbours, as many rows at a time as a warp's threads reach."""
-        width = QUAD if self._is_aligned(QUAD) else 1
+        width = next((width for width in (QUAD, 2) if self._is_aligned(width)), 1)
         threads, layout = columns // width, self.layout
         per_pass = min(layout.rows, layout.warp // threads)
         with ib.unroll(layout.rows // per_pass) as turn:

@@ -132,7 +132,8 @@ def _along(tile: ReduceTile, operator: Operator, device: Device) -> Part:
     warps = -(-tile.block_size // device.warp_size)
     lap = tile.vector * tile.threads_per_output
     pieces = -(-operator.depth // tile.parts // lap)
-    is_tested = operator.depth % (tile.parts * lap) > 0
+    # Single elements are left out by the processor; around vectors there is a branch.
+    is_tested = tile.vector > 1 and operator.depth % (tile.parts * lap) > 0
     ahead = in_flight(pieces, tile.vector, is_tested=is_tested)
     ahead = pieces if tile.form == "window" else ahead
     points = tile.vector * ahead
