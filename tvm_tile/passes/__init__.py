@@ -40,6 +40,7 @@ from tvm_tile.passes.scheduling.schedule_tiles import (
 )
 from tvm_tile.passes.scheduling.stored_plans import StoredPlans
 from tvm_tile.passes.sequence import fused_cost, matrix_dtypes
+from tvm_tile.passes.weld.align_rows import AlignRows
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles
 from tvm_tile.passes.weld.group_gates import GroupGates
 from tvm_tile.passes.weld.join_products import JoinProducts
@@ -56,6 +57,7 @@ __all__ = [
     "DLIGHT",
     "LAST",
     "STATEMENTS",
+    "AlignRows",
     "ChannelsLast",
     "ChooseCodes",
     "CoscheduleTasks",

@@ -10,6 +10,7 @@ from tvm_tile import compat
 from tvm_tile.build import rename_by_content
 from tvm_tile.device import Device
 from tvm_tile.passes import (
+    AlignRows,
     ChooseCodes,
     FirstChoices,
     GroupGates,
@@ -89,7 +90,8 @@ def fuse(
     low_bit = low_bit if weld or low_bit is True else False
     gates, cost = GroupGates(device, first, refused), fused_cost(device, first, refused)
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
-    layouts = [] if as_stored else [LayOutWeights(device, first, refused, turned.append)]
+    turning = LayOutWeights(device, first, refused, turned.append)
+    layouts = [] if as_stored else [turning, AlignRows(device, first, refused)]
     ends = [CopyEnds(device)] if graphs else []
     codes = ChooseCodes(device, low_bit, cost, coded.append)
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
