@@ -128,13 +128,12 @@ def in_parts(tile: WarpTile[_Unit], product: Product, device: Device) -> Iterato
     yield tile
     chunks = math.prod(chunk_counts(product, tile.depth))
     most = min(device.multi_processor_count // tile.grid, chunks // _LEAST_CHUNKS)
-    for parts in _PARTS:
-        if parts <= most:
-            yield replace(tile, parts=parts, grid=tile.grid * parts)
+    for parts in [parts for parts in _PARTS if parts <= most][-_TRIED:]:
+        yield replace(tile, parts=parts, grid=tile.grid * parts)
 
 
 _PARTS = (2, 4, 8, 16, 32)
-_LEAST_CHUNKS = 2  # of a part
+_LEAST_CHUNKS, _TRIED = 2, 2  # chunks of a part, and numbers of parts, the largest
 
 
 def chunk_sectors(product: Product, tile: WarpTile[_Unit]) -> float:
