@@ -58,7 +58,7 @@ def check(tile: MatrixTile, of: Product, device: Device) -> None:
     assert tile.parts in (1, 2, 4, 8, 16, 32)
     if tile.parts > 1:
         assert 2 * tile.parts <= chunks
-        assert tile.grid <= device.multi_processor_count
+        assert tile.grid <= 2 * device.multi_processor_count
     assert tile.warp_rows * tile.warp_columns // device.warp_size == tile.sums <= 128
     assert tile.sums < tile.registers
     assert tile.registers <= device.memory(MemoryLevel.REGISTER).capacity // 4

@@ -57,7 +57,7 @@ def check(tile: MmaTile, of: Product, device: Device) -> None:
     assert tile.parts in (1, 2, 4, 8, 16, 32)
     if tile.parts > 1:
         assert 2 * tile.parts <= chunks
-        assert tile.grid <= device.multi_processor_count
+        assert tile.grid <= 2 * device.multi_processor_count
     assert tile.depth in (32, 64)
     for extent in (tile.warp_rows, tile.warp_columns):
         assert extent in (16, 32, 64)  # powers of two, for the swizzle

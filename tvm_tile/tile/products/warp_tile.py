@@ -118,7 +118,7 @@ class WarpTile(Tile, Generic[_Unit]):
 
 
 def in_parts(tile: WarpTile[_Unit], product: Product, device: Device) -> Iterator[WarpTile[_Unit]]:
-    """A tile, and the same with its sum in parts, for multiprocessors that have no block otherwise.
+    """A tile, and the same with its sum in parts, where multiprocessors have few blocks otherwise.
 
     Args:
         tile: a whole tile, with its number of blocks.
@@ -127,13 +127,15 @@ def in_parts(tile: WarpTile[_Unit], product: Product, device: Device) -> Iterato
     """
     yield tile
     chunks = math.prod(chunk_counts(product, tile.depth))
-    most = min(device.multi_processor_count // tile.grid, chunks // _LEAST_CHUNKS)
+    blocks = _MOST_BLOCKS * device.multi_processor_count
+    most = min(blocks // tile.grid, chunks // _LEAST_CHUNKS)
     for parts in [parts for parts in _PARTS if parts <= most][-_TRIED:]:
         yield replace(tile, parts=parts, grid=tile.grid * parts)
 
 
 _PARTS = (2, 4, 8, 16, 32)
 _LEAST_CHUNKS, _TRIED = 2, 2  # chunks of a part, and numbers of parts, the largest
+_MOST_BLOCKS = 2  # of a multiprocessor
 
 
 def chunk_sectors(product: Product, tile: WarpTile[_Unit]) -> float:
