@@ -40,7 +40,7 @@ class Case:
     body: Callable[..., relax.Expr]
 
     def functions(self, device: Device) -> tuple[tirx.PrimFunc, ...]:
-        """The case's fused, unscheduled functions, as a model for a device has them."""
+        """The case's fused, unscheduled functions, operands as they are given."""
         builder = relax.BlockBuilder()
         inputs = [
             relax.Var(f"x{place}", relax.TensorType(shape, self.dtype))
@@ -50,7 +50,7 @@ class Case:
             with builder.dataflow():
                 result = builder.emit_output(builder.normalize(self.body(*inputs)))
             builder.emit_func_output(result)
-        fused = fuse(builder.get(), device).mod
+        fused = fuse(builder.get(), device, as_stored=True).mod
         return tuple(f for f in fused.functions.values() if isinstance(f, tirx.PrimFunc))
 
 

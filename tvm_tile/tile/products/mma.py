@@ -157,13 +157,16 @@ def work_of(product: Product, device: Device, tile: MmaTile, work: StoreWork) ->
     rows, columns = tile.warp_rows // FRAGMENT, tile.warp_columns // FRAGMENT
     loaded = warps * steps * (rows + columns)
     copies = sum(slab.copies * slab.size / UNIT_BYTES / warp for slab in slabs)
+    # Units of a warp lie on as many lines as if they were copied whole, whatever the part of each.
+    copied = sum(slab.copies * slab.size for slab in slabs)
+    copied += sum(slab.size for slab in slabs if slab.is_by_element)
     chunk = Part(
         repeats=chunks,
         fills=chunk_sectors(product, tile),
         # Two instructions for all columns of a fragment.
         operations=warps * steps * rows * columns * 2 + single * _SHIFTING,
         moves=copies + single + loaded,
-        wavefronts=(tile.stage_bytes + loaded * FRAGMENT * FRAGMENT * ELEMENT) / WAVEFRONT,
+        wavefronts=(copied + loaded * FRAGMENT * FRAGMENT * ELEMENT) / WAVEFRONT,
         flops=2 * tile.rows * tile.columns * tile.depth,
         loads=later,
         arrivals=later,
