@@ -103,8 +103,11 @@ class Misaligned:
                 for index, size in zip(read.indices, read.tensor.shape, strict=True)
             ]
             own[-1] = _whole(own[-1])
-            if tuple(own) != read.tensor.shape:
-                shapes[names.index(read.tensor.name)] = tuple(own)
+            if tuple(own) == read.tensor.shape:
+                continue
+            if read.tensor.name not in names:
+                return None  # the function makes it itself
+            shapes[names.index(read.tensor.name)] = tuple(own)
         return cls(func, shapes, (depth.extent, extent)) if shapes else None
 
     def aligned(self) -> tirx.PrimFunc:
@@ -112,7 +115,9 @@ class Misaligned:
         params, before = list(self.func.params), self.func.params
         for place, shape in self.shapes.items():
             old = before[place]
-            params[place] = tirx.decl_buffer(list(shape), str(old.ty.dtype), str(old.name))
+            kinds = [str(extent.ty.dtype) for extent in old.ty.shape]  # no index has two of them
+            extents = [tirx.const(own, kind) for own, kind in zip(shape, kinds, strict=True)]
+            params[place] = tirx.decl_buffer(extents, str(old.ty.dtype), str(old.name))
 
         def renewed(buffer: Any) -> Any:
             return next((params[p] for p in self.shapes if buffer.same_as(before[p])), buffer)
@@ -139,7 +144,7 @@ class Misaligned:
 
     def _deeper(self, axis: Any) -> Any:
         """A block's axis, as long as the sum is to be if it is summed."""
-        if axis.iter_type != tirx.IterVar.CommReduce or int(axis.dom.extent) != self.depth[0]:
+        if not self._is_summed(axis):
             return axis
         extent = tirx.const(self.depth[1], str(axis.dom.extent.ty.dtype))
         dom = ir.Range.from_min_extent(axis.dom.min, extent)
@@ -151,8 +156,13 @@ class Misaligned:
             value
             for realize in nodes_in(self.func.body, SBlockRealize)
             for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-            if axis.iter_type == tirx.IterVar.CommReduce
+            if self._is_summed(axis)
         ]
+
+    def _is_summed(self, axis: Any) -> bool:
+        """Whether a block's axis is the sum's."""
+        is_reduced = axis.iter_type == tirx.IterVar.CommReduce
+        return is_reduced and int(axis.dom.extent) == self.depth[0]
 
 
 def _is_plain(read: Access, product: Operator) -> bool:
