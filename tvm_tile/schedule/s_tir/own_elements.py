@@ -44,11 +44,6 @@ class OwnElements:
     lap: int
     apart: Mapping[int, int]
 
-    @classmethod
-    def of_results(cls, results: set[str]) -> OwnElements:
-        """What keeps nothing but copies of sums."""
-        return cls(set(), results, {}, 1, 1, 1, {})
-
     def of(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with such arrays."""
         root = func.body.block

@@ -30,10 +30,9 @@ from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.s_tir.exchanged import pairs_of, with_exchanged
-from tvm_tile.schedule.s_tir.held_rows import load_copy, write_held, written
+from tvm_tile.schedule.s_tir.held_rows import write_held
 from tvm_tile.schedule.s_tir.merge import MergedShapes, restore
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inlined, inlined_cheap
-from tvm_tile.schedule.s_tir.own_elements import OwnElements
 from tvm_tile.schedule.s_tir.row_axes import view_rows
 from tvm_tile.schedule.s_tir.steps import LoopRV, SBlockRV, blocks_named, fuse, loops_by_kind
 from tvm_tile.tile.classify import is_contraction
@@ -176,7 +175,6 @@ def _write(
         # In registers, each thread its copy: TVM's sum over threads ends in a broadcast. In shared
         # memory TVM leaves out the barrier behind a row's result (its index is threadIdx.y alone).
         sch.set_scope(sch.get_sblock(name), 0, "local")
-    copies = _own_copies(sch, form) if tile.threads_per_row > 1 else {}
     last = sch.get_sblock(form.outputs[0])
     loops = list(sch.get_loops(last)) or [sch.add_unit_loop(last)]  # a scalar has none
     rows = [loop for loop, row in zip(loops, is_row, strict=True) if row]
@@ -188,20 +186,10 @@ def _write(
     sch.bind(lane, "threadIdx.x" if tile.are_neighbours else "threadIdx.y")
     _spread(sch, last, inner, tile)
     for name in reversed(form.reductions):
-        for copy in copies.get(name, ()):
-            sch.compute_at(sch.get_sblock(copy), lane, preserve_unit_loops=True)
         reduction = sch.get_sblock(name)
         sch.compute_at(reduction, lane, preserve_unit_loops=True)
         _spread(sch, reduction, loops_by_kind(sch, reduction)[1], tile)
-    results = {written(sch, copy) for own in copies.values() for copy in own}
-    return restore(OwnElements.of_results(results).of(sch.mod["main"]), merged)
-
-
-def _own_copies(sch: Schedule, form: NormalForm) -> dict[str, tuple[str]]:
-    """Copies of reductions' results, by what makes them: a sum over threads ends in memory that
-    each reader would read again, and divide by again, for every element."""
-    stages = (*form.reductions, form.outputs[0])
-    return {name: (load_copy(sch, stages, written(sch, name)),) for name in form.reductions}
+    return restore(sch.mod["main"], merged)
 
 
 def _spread(sch: Schedule, block: SBlockRV, loops: list[LoopRV], tile: RowTile) -> None:
