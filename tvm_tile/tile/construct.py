@@ -338,7 +338,7 @@ def _chunk_steps(extent: int) -> tuple[int, ...]:
     regular = [step for step in divisors if step in (1, 2, 3, 4, 7, 8, 16, 32) or step >= 16]
     if extent <= 8 or not _USUAL_CHUNKS.isdisjoint(regular):
         return tuple(regular)
-    return (*regular, *sorted(_USUAL_CHUNKS)[:2])
+    return (*regular, 8, 16)
 
 
 _USUAL_CHUNKS = frozenset({8, 16, 32})

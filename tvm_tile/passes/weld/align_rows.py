@@ -195,6 +195,19 @@ def padding(param: Any, shape: tuple[int, ...]) -> tirx.PrimFunc:
     return te.create_prim_func([source, padded]).without_attr("global_symbol")
 
 
+@dataclass(frozen=True, slots=True)
+class _Aligned:
+    """Functions that take the place of a product's, in the module that is made.
+
+    Attributes:
+        var: variable of the product of aligned operands.
+        copies: places of operands that are copied at each call -> variable of what copies them.
+    """
+
+    var: Any
+    copies: dict[int, Any]
+
+
 @mutator
 class _Aligning(ModuleRewriter):
     """Pads what products read."""
@@ -209,29 +222,44 @@ class _Aligning(ModuleRewriter):
         super().__init__(mod)
         self._products, self._predict, self._refused = products, predict, refused
         self._constants: dict[Any, relax.Expr] = {}
+        self._aligned: dict[Any, _Aligned | None] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         product = self._products.get(call.args[0]) if is_call_tir(call) else None
         if product is None or not isinstance(call.args[1], relax.Tuple):
             return call
-        args, aligned = list(call.args[1].fields), product.aligned()
-        copies = {
-            place: padding(product.func.params[place], shape)
-            for place, shape in product.shapes.items()
-            if not isinstance(args[place], ir.Constant)
-        }
-        if content_of(aligned) in self._refused or not self._pays(product, aligned, copies):
+        args = list(call.args[1].fields)
+        places = tuple(p for p in product.shapes if not isinstance(args[p], ir.Constant))
+        key = call.args[0], places
+        if key not in self._aligned:
+            self._aligned[key] = self._faster(*key)
+        aligned = self._aligned[key]
+        if aligned is None:
             return call
-        name = str(call.args[0].name_hint)
         for place, shape in product.shapes.items():
-            if place in copies:
-                var = self.builder_.add_func(copies[place], f"{name}_padded")
+            if place in aligned.copies:
                 ty = relax.TensorType(list(shape), str(product.func.params[place].ty.dtype))
-                args[place] = self.builder_.emit(relax.call_tir(var, [args[place]], ty))
+                copy = relax.call_tir(aligned.copies[place], [args[place]], ty)
+                args[place] = self.builder_.emit(copy)
             else:
                 args[place] = self._padded(args[place], shape)
-        return relax.call_tir(self.builder_.add_func(aligned, name), args, call.ty_args[0])
+        return relax.call_tir(aligned.var, args, call.ty_args[0])
+
+    def _faster(self, var: Any, places: tuple[int, ...]) -> _Aligned | None:
+        """The functions that take a product's place, where they take less time.
+
+        Args:
+            var: variable of the product's function.
+            places: positions of those operands that are copied at each call.
+        """
+        product, name = self._products[var], str(var.name_hint)
+        aligned = product.aligned()
+        copies = {p: padding(product.func.params[p], product.shapes[p]) for p in places}
+        if content_of(aligned) in self._refused or not self._pays(product, aligned, copies):
+            return None
+        own = {p: self.builder_.add_func(f, f"{name}_padded") for p, f in copies.items()}
+        return _Aligned(self.builder_.add_func(aligned, name), own)
 
     def _pays(
         self, product: Misaligned, aligned: tirx.PrimFunc, copies: Mapping[int, tirx.PrimFunc]
