@@ -67,12 +67,12 @@ def write_held(
     for name in (*form.producers, *form.reductions):
         sch.set_scope(sch.get_sblock(name), 0, "local")
     scope = shared_scope(device, tile.shared_bytes) if tile.is_shared else "local"
-    copies = [load_copy(sch, stages, name, scope) for name in held.tensors]
-    parameters = [load_copy(sch, [last], name) for name in held.parameters]
+    copies = [_load_copy(sch, stages, name, scope) for name in held.tensors]
+    parameters = [_load_copy(sch, [last], name) for name in held.parameters]
     # In the end of a sum over threads its result is in shared memory: a thread keeps its own.
-    results = [load_copy(sch, stages, written(sch, name)) for name in form.reductions]
+    results = [_load_copy(sch, stages, _written(sch, name)) for name in form.reductions]
     first = [name for name in _names(sch) if name not in (*parameters, last)]
-    kept = {written(sch, name) for name in (*copies, *form.producers)}
+    kept = {_written(sch, name) for name in (*copies, *form.producers)}
     own, shared = (set[str](), kept) if tile.is_shared else (kept, set[str]())
     writer = _RowWriter(sch, tile, held.length, shared, is_exchanged=bool(held.pairs))
     lane, thread = writer.bind_rows(sch.cache_write(sch.get_sblock(last), 0, "local"), row_axes)
@@ -84,7 +84,7 @@ def write_held(
         sch.compute_at(block, lane, preserve_unit_loops=True)
         if name not in results:
             writer.spread(name, is_copy=name in copies)
-    numbers = {written(sch, name) for name in results}
+    numbers = {_written(sch, name) for name in results}
     apart = exchanges(held.pairs, tile.threads_per_row, tile.vector) or {}
     lap = tile.threads_per_row * tile.vector
     extents = tile.elements, tile.vector, lap
@@ -96,12 +96,12 @@ def _names(sch: Schedule) -> list[str]:
     return [str(sch.get(block).name_hint) for block in child_blocks(sch)]
 
 
-def written(sch: Schedule, name: str) -> str:
+def _written(sch: Schedule, name: str) -> str:
     """Name of the buffer that a block writes."""
     return str(sch.get(sch.get_sblock(name)).writes[0].source.name)
 
 
-def load_copy(sch: Schedule, readers: Sequence[str], tensor: str, scope: str = "local") -> str:
+def _load_copy(sch: Schedule, readers: Sequence[str], tensor: str, scope: str = "local") -> str:
     """Let ``readers`` of a tensor read a copy; gives the name of the block that makes it."""
     reading = []
     for name in readers:
