@@ -63,8 +63,8 @@ def launches(scheduled: Scheduled) -> list[tuple[int, int]]:
     """Blocks of each of its kernels, and threads of a block."""
     text = scheduled.func.script()
     found = re.findall(r"T\.cta_id\(\[(\d+)\]\)\n.*T\.thread_id\(\[(\d+)\]\)", text)
-    others = [(int(grid), int(block)) for grid, block in found[1:]]
-    return [(scheduled.grid, scheduled.block), *others]
+    each = [(int(grid), int(block)) for grid, block in found]
+    return each if len(each) > 1 else [(scheduled.grid, scheduled.block)]
 
 
 def workspaces(scheduled: Scheduled) -> dict[str, np.ndarray]:

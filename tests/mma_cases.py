@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kernel_bodies import bias_relu, mm
@@ -80,6 +81,44 @@ IMAGES = tuple(
         conv_case("image_grouped", (1, 13, 12, 32), (32, 3, 3, 16), padding=1, groups=2),
     )
 )
+def _by_expert(x: Any, w: Any, ids: Any, *, turned: bool = False) -> Any:
+    """Each row times the matrix that its number tells, as an expert of a token."""
+    own = op.take(w, ids, axis=0, mode="clip")
+    matrices = own if turned else op.permute_dims(own, [0, 2, 1])
+    return op.squeeze(op.matmul(op.expand_dims(x, 1), matrices, out_dtype="float32"), [1])
+
+
+def _of_experts(x: Any, w: Any, ids: Any, scale: Any, bias: Any) -> Any:
+    """Three experts a token, with a bias each and a weight of the token's."""
+    rows = op.reshape(op.broadcast_to(op.reshape(x, (11, 1, 40)), (11, 3, 40)), (33, 40))
+    own = op.astype(op.take(bias, ids, axis=0, mode="clip"), "float32")
+    total = op.add(_by_expert(rows, w, ids), own)
+    return op.astype(op.multiply(total, op.reshape(scale, (33, 1))), "float16")
+
+
+def _groups(name: str, rows: int, table: tuple[int, int, int], *, turned: bool = False) -> Case:
+    """Rows times the matrices of a table, of each of which the last axis is the sum's."""
+    depth = table[1] if turned else table[2]
+    inputs = Input((rows, depth), "float16"), Input(table, "float16"), Input((rows,), "int64")
+    return Case(f"groups_{name}", "mma", partial(_by_expert, turned=turned), inputs)
+
+
+# Numbers of matrices are drawn from 0 to 3: more than are in the table, all of it, fewer.
+GROUPS = (
+    _groups("of_6", 77, (6, 64, 96)),
+    _groups("of_2", 40, (2, 50, 41)),
+    _groups("turned", 150, (5, 64, 136), turned=True),
+    _groups("few_rows", 3, (4, 24, 64)),
+    Case(
+        "groups_of_experts",
+        "mma",
+        _of_experts,
+        (
+            *(Input((11, 40), "float16"), Input((5, 72, 40), "float16"), Input((33,), "int64")),
+            *(Input((33,), "float32"), Input((5, 72), "float16")),
+        ),
+    ),
+)
 # Strides, or windows, that bulk copies do not take.
 ONLY_MMA = tuple(
     replace(entry, rules="mma")
@@ -88,6 +127,7 @@ ONLY_MMA = tuple(
         Case("narrow_sums", "mma", _narrow_sums, tuple(Input((9, 9), "float16") for _ in "ab")),
         *_batched(),
         *_convolutions(),
+        *GROUPS,
     )
 )
 MMA_CASES = (

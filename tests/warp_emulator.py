@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from precompiled import COMPILER, reading, scratch
 
+from tvm_tile.build.leaving import with_leaving
 from tvm_tile.build.packed import pack_halves
 from tvm_tile.build.program import Kernel
 from tvm_tile.graph.tensor_format import bytes_of
@@ -269,7 +270,7 @@ def _header_and_text(source: str, is_amd: bool, is_hopper: bool) -> tuple[str, s
 
 def _text_of(source: str, helpers: Sequence[tuple[str, str]]) -> str:
     """What is compiled for the GPU, with calls of the emulator's functions."""
-    text = _kernel_of(source)
+    text = with_leaving(_kernel_of(source))
     for pattern, replacement in helpers:
         text = re.sub(pattern, replacement, text)
     return text

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from emulated import all_built, arguments, emulated_error
+from joined import joined_function
 from kernels import Case, offers, prim_functions, rules_of
-from mma_cases import IMAGES, MMA_CASES, ONLY_MMA
+from mma_cases import GROUPS, IMAGES, MMA_CASES, ONLY_MMA
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
@@ -126,6 +127,19 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path, *, late:
     # The first choice, and one far from it.
     choice = found[len(found) // 2 if late else 0]()
     assert emulated_error(choice, of, A100, tmp_path, late=late) < 2e-3
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("entry", GROUPS, ids=lambda entry: entry.name)
+def test_rows_of_a_group_are_multiplied_side_by_side(
+    entry: Case, tmp_path: Path, *, late: bool
+) -> None:
+    func = joined_function(entry, A100, schedule_mma)
+    of = arguments(func)
+    found = choices_of(func, A100)
+    for place in (0, len(found) // 2, len(found) - 1):
+        assert emulated_error(found[place](), of, A100, tmp_path, late=late) < 2e-3
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -114,6 +114,12 @@ def loads_in(expr: Any) -> list[Any]:
     return nodes_in(expr, tvm.ir.TensorLoad)
 
 
+def is_gather(block: SBlock) -> bool:
+    """Whether a block copies elements from where data tell."""
+    value = getattr(block.body, "value", None)
+    return isinstance(value, tvm.ir.TensorLoad) and any(map(loads_in, value.indices))
+
+
 def blocks_in(statement: Any) -> list[SBlock]:
     """The blocks in a statement, in program order, but for a function's outermost one."""
     return [block for block in nodes_in(statement, SBlock) if block.name_hint != "root"]

@@ -22,6 +22,7 @@ from tvm_tile.passes.operators.dispatch_open_sorts import DispatchOpenSorts
 from tvm_tile.passes.operators.drop_neutral import DropNeutral
 from tvm_tile.passes.operators.empty_tensors import EmptyConstants, EmptyResults, EmptySums
 from tvm_tile.passes.operators.fold_constants import FoldConstants
+from tvm_tile.passes.operators.group_products import GroupProducts
 from tvm_tile.passes.operators.infinite_extrema import InfiniteExtrema
 from tvm_tile.passes.operators.inline_constants import InlineConstants
 from tvm_tile.passes.operators.multiply_powers import MultiplyPowers
@@ -83,6 +84,7 @@ def fusion_passes(
         SeparateInPlace(),
         NarrowProducts(multiplied),
         *grouping,
+        GroupProducts(),
         ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device), as_stored),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),

@@ -16,9 +16,12 @@ from tvm.relax.expr_functor import mutator
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.functions import expressions_in
-from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_in_place, written_over
+from tvm_tile.loops.sorting import find_sort
+from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir, is_in_place, written_over
 
 _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten"))
+
+_FINDERS = frozenset(f"relax.{name}" for name in ("argsort", "argmax", "argmin"))
 
 _MATRIX = 2  # dimensions
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -127,6 +130,8 @@ class _NeutralDropping(ModuleRewriter):
         name = str(getattr(call.op, "name", "")) if isinstance(call, relax.Call) else ""
         if name in _RESHAPES:
             return call.args[0] if static_shape(call.args[0].ty) is not None else None
+        if name == "relax.where":
+            return self._from_front(call)
         if name not in _NEUTRAL or "int" not in str(call.ty.dtype):
             return None
         is_neutral, is_either = _NEUTRAL[name]
@@ -136,6 +141,35 @@ class _NeutralDropping(ModuleRewriter):
             if keeps and is_neutral(elements_of(other)):
                 return value
         return None
+
+    def _from_front(self, call: relax.Call) -> relax.Expr | None:
+        """The places that a choice counts from the front, if none of these counts from the end."""
+        is_negative, _, places = call.args
+        made = self._made(is_negative)
+        is_place = isinstance(places, relax.Var) and self._is_place(places)
+        if not is_place or getattr(getattr(made, "op", None), "name", "") != "relax.less":
+            return None
+        limit = made.args[1]
+        is_zero = isinstance(limit, ir.Constant) and _is_nothing(elements_of(limit))
+        return places if is_zero and made.args[0].same_as(places) else None
+
+    def _is_place(self, value: relax.Expr) -> bool:
+        """Whether a value is places that a search or a sort found, in whatever shape."""
+        made = self._made(value)
+        if isinstance(made, relax.TupleGetItem):
+            found = self._made(made.tuple_value)
+            is_sort = is_call_tir(found) and find_sort(self.builder_.get()[found.args[0]])
+            return bool(is_sort) and int(made.index) == len(found.ty_args[0].fields) - 1
+        name = str(getattr(getattr(made, "op", None), "name", ""))
+        if name in _FINDERS:
+            return True
+        is_moved = name in _RESHAPES or name in ("relax.astype", "relax.strided_slice")
+        is_whole = is_moved and "int" in str(made.args[0].ty.dtype)
+        return is_whole and self._is_place(made.args[0])
+
+    def _made(self, value: relax.Expr) -> Any:
+        """The expression that a variable is bound to; anything else as it is."""
+        return self.lookup_binding(value) if isinstance(value, relax.Var) else value
 
     def _first(self, value: relax.Expr) -> relax.Expr:
         """The value that another one is in another shape; as far as that is not written over."""

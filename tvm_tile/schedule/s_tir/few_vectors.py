@@ -18,7 +18,7 @@ from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.device.device import Device
-from tvm_tile.graph.extract import blocks_in, extract_operators
+from tvm_tile.graph.extract import blocks_in, extract_operators, is_gather
 from tvm_tile.graph.tile_graph import Operator
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.ends import ignores_zeros
@@ -47,6 +47,8 @@ class FewVectors:
         stores: blocks that store what it is made of for others, cut out of the schedule.
         main: name of the block of the product, or of all that are side by side.
         outputs: names of the blocks behind it.
+        gathers: names of the blocks that look up its long operand, to be inlined where that is
+            loaded.
         operator: the product.
         product: the parts of its axes.
         ignores_zeros: whether it adds nothing where its operands are zero.
@@ -59,6 +61,7 @@ class FewVectors:
     stores: tuple[SBlock, ...]
     main: str
     outputs: tuple[str, ...]
+    gathers: tuple[str, ...]
     operator: Operator
     product: Matvec
     ignores_zeros: bool
@@ -101,7 +104,8 @@ def find_few_vectors(task: Task) -> FewVectors | None:
     if halves is not None:
         product = replace(product, rows=product.rows[1:], parts=product.rows[:1])
     zeros = all(ignores_zeros(sch.get(main)) for main in mains)
-    blocks = prologue, stores, names[0], behind
+    gathers = tuple(_name(sch, block) for block in gathers_of(sch, mains))
+    blocks = prologue, stores, names[0], behind, gathers
     constants = streamed_names(task.func)
     return FewVectors(start_schedule(whole), *blocks, operator, product, zeros, constants, merged)
 
@@ -172,20 +176,33 @@ def inlined_makers(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] 
     Raises:
         ScheduleError: TVM cannot inline a block.
     """
+    gathers = {_name(sch, block) for block in gathers_of(sch, mains)}
     for block in child_blocks(sch):
         is_view = isinstance(getattr(sch.get(block).body, "value", None), ir.TensorLoad)
-        if is_view and not is_reduction(sch, block) and not is_output(sch, block):
+        is_kept = is_reduction(sch, block) or is_output(sch, block) or _name(sch, block) in gathers
+        if is_view and not is_kept:
             sch.compute_inline(block)
-    makers = {_name(sch, maker) for main in mains for maker in sch.get_producers(main)}
+    makers = {_name(sch, maker) for main in mains for maker in sch.get_producers(main)} - gathers
     for block in child_blocks(sch):
-        if not (is_reduction(sch, block) or is_output(sch, block) or _name(sch, block) in makers):
+        is_kept = is_reduction(sch, block) or is_output(sch, block)
+        if not (is_kept or _name(sch, block) in makers | gathers):
             sch.compute_inline(block)
-    ends = {_name(sch, main) for main in mains}
+    ends = {_name(sch, main) for main in mains} | gathers
     left = [b for b in child_blocks(sch) if _name(sch, b) not in ends and not is_output(sch, b)]
     if len(makers) > 1 or any(is_reduction(sch, sch.get_sblock(name)) for name in makers):
         return None
     names = tuple(_name(sch, block) for block in left)
     return names if not names or {names[-1]} == makers else None
+
+
+def gathers_of(sch: Schedule, mains: Sequence[SBlockRV]) -> list[SBlockRV]:
+    """The blocks that look up what products, and nothing else, read where data tell."""
+    return [
+        block
+        for main in mains
+        for block in sch.get_producers(main)
+        if is_gather(sch.get(block)) and not is_output(sch, block)
+    ]
 
 
 def _products(

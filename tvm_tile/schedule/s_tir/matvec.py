@@ -122,6 +122,8 @@ class _Draft:
         long = [read.tensor.name for read in streamed]
         own = _load(sch, nest, _other_read(sch, nest, long), along)
         copies = [_load(sch, nest, name, tile.vector) for name in long]
+        for gather in self.form.gathers:
+            sch.compute_inline(gather)
         init = sch.decompose_reduction(nest.part, nest.step)
         above = len(sch.get_loops(init)) - nest.spatial
         for loop in (*nest.inner, *list(sch.get_loops(init))[above:]):

@@ -13,7 +13,7 @@ from tvm.s_tir.schedule import ScheduleError
 
 from tvm_tile.compat import start_schedule
 from tvm_tile.graph.expression import are_same, block_ranges, is_at, loads_of
-from tvm_tile.graph.extract import extract_operator, loads_in
+from tvm_tile.graph.extract import extract_operator, is_gather, loads_in
 from tvm_tile.graph.tile_graph import Access, Operator
 from tvm_tile.schedule.s_tir.steps import (
     SBlockRV,
@@ -131,10 +131,14 @@ def _is_costly_twice(sch: Schedule, block: SBlockRV) -> bool:
 
 
 def inline_views(sch: Schedule, form: NormalForm) -> NormalForm:
-    """Inline producers that only load an element from elsewhere: slices, transposes, reshapes."""
+    """Inline producers that only load an element from elsewhere: slices, transposes, reshapes.
+
+    Those stay that data tell from where.
+    """
     for name in form.producers:
         block = sch.get_sblock(name)
-        if isinstance(sch.get(block).body.value, ir.TensorLoad):
+        own = sch.get(block)
+        if isinstance(own.body.value, ir.TensorLoad) and not is_gather(own):
             sch.compute_inline(block)
     return _describe(sch)
 

@@ -98,22 +98,44 @@ def halved(
         axes = [v if not v.var.same_as(var) else _axis(half, var) for v in own.iter_vars]
         return replace_parts(_summing(own, _with(term, load, read), sums, part), iter_vars=axes)
 
+    def looking_up(own: SBlock, part: Any) -> SBlock:
+        at = own.body.indices[place]
+        where = _cut(own.body.indices, place, part, at)
+        value = substituted(own.body.value, {at: part * half + at})
+        axes = [v if not v.var.same_as(at) else _axis(half, at) for v in own.iter_vars]
+        store = tirx.BufferStore(operand, value, where)
+        parts = {"reads": reads_of(value), "writes": [element(operand, where)], "body": store}
+        return replace_parts(own, iter_vars=axes, **parts)
+
     def change(nest: Any) -> Any:
         (realize,) = nodes_in(nest, SBlockRealize)
-        if realize.block.same_as(block):
+        own = realize.block
+        if own.same_as(block):
             made = replace_value(block, value, reads=reads_of(value))
             return _reading(_with(nest, block, made), sums, buffers)
-        if not realize.block.same_as(first):
-            return nest
-        number = next(n for n, v in enumerate(first.iter_vars) if v.var.same_as(var))
-        at = realize.iter_values[number]
-        (own,) = (own for own in nodes_in(nest, tirx.For) if own.loop_var.same_as(at))
-        return _over_sums(_with(nest, own, loop(at, half, own.kind, own.body)), 2, halving)
+        if own.same_as(first):
+            return _over_sums(_half_as_long(nest, var, half), 2, halving)
+        if own.body.buffer.same_as(load.source):
+            return _over_sums(_half_as_long(nest, own.body.indices[place], half), 2, looking_up)
+        return nest
 
     params = [operand if param.same_as(load.source) else param for param in func.params]
+    is_param = any(param.same_as(load.source) for param in func.params)
     changed = _with_sums(func, change, sums, [old])
-    merged = MergedShapes(({str(operand.name): Divided(place, half)},), tuple(func.params))
+    if not is_param:
+        changed = _with_sums(changed, lambda nest: nest, operand, [load.source])
+    shapes = ({str(operand.name): Divided(place, half)},) if is_param else ()
+    merged = MergedShapes(shapes, tuple(func.params))
     return tirx.PrimFunc(params, changed.body, func.ret_type, func.attrs), merged
+
+
+def _half_as_long(nest: Any, var: Any, half: int) -> Any:
+    """A block's loops, of which that for one of its variables has ``half`` values."""
+    (realize,) = nodes_in(nest, SBlockRealize)
+    number = next(n for n, v in enumerate(realize.block.iter_vars) if v.var.same_as(var))
+    at = realize.iter_values[number]
+    (own,) = (own for own in nodes_in(nest, tirx.For) if own.loop_var.same_as(at))
+    return _with(nest, own, loop(at, half, own.kind, own.body))
 
 
 def _with(tree: Any, old: Any, new: Any) -> Any:

@@ -65,7 +65,7 @@ class Chunks:
             self.product.depth.name: depth,
         }
         operand, product = self.operand, self.product
-        fixed = {axis.name for axis in (*operand.free, *product.batch, product.depth)}
+        fixed = {axis.name for axis in (*operand.free, *product.outer, product.depth)}
         indices = [
             ib.Bind(value_of(_part(index, fixed), place) + index.offset)
             for index in operand.indices

@@ -11,8 +11,8 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
-from tvm_tile.graph.expression import summand
-from tvm_tile.graph.extract import extract_operator
+from tvm_tile.graph.expression import Expression, summand
+from tvm_tile.graph.extract import extract_operator, is_gather
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.graph.tile_graph import Access, Operator, element_size
 from tvm_tile.schedule.rule import Task
@@ -22,6 +22,7 @@ from tvm_tile.schedule.s_tir.steps import blocks_named
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
+from tvm_tile.schedule.tensor_cores.lookups import LookedUp, looked_up
 from tvm_tile.schedule.tensor_cores.padding import unpadded
 from tvm_tile.tile.units.product import Product, find_product
 
@@ -36,6 +37,7 @@ class ProductMatch:
         params: parameters of the function, as its callers pass them.
         shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
         limits: how far axes go in a call.
+        group: number of a row's group, where rows are in groups.
     """
 
     product: Product
@@ -43,15 +45,19 @@ class ProductMatch:
     params: Sequence[Any]
     shapes: dict[str, tuple[int, ...]]
     limits: Limits = field(default_factory=dict)
+    group: Expression | None = None
 
 
-def find_in(task: Task, dtypes: Container[str], *, of_halves: bool = False) -> ProductMatch | None:
+def find_in(
+    task: Task, dtypes: Container[str], *, of_halves: bool = False, in_groups: bool = False
+) -> ProductMatch | None:
     """The product of a function, if that is all it reduces and an operand is of ``dtypes``.
 
     Args:
         task: task that has the function.
         dtypes: element types.
         of_halves: whether elements may be made of two sums, one of each half of the columns.
+        in_groups: whether rows may be in groups, each with a matrix of its own.
     """
     if len(task.graph.reductions) != 1:
         return None
@@ -59,7 +65,9 @@ def find_in(task: Task, dtypes: Container[str], *, of_halves: bool = False) -> P
     if not any(read.tensor.dtype in dtypes for read in reduction.reads):
         return None
     found = _find(task.func, of_halves)
-    if found is None or len(task.extents) != 1:
+    if found is None or (found.group is not None and not in_groups):
+        return None
+    if len(task.extents) != 1:
         return found
     limits = limits_at_call(task, found.epilogue, found.product)
     return dataclasses.replace(found, limits=limits)
@@ -93,28 +101,39 @@ def _find(func: tirx.PrimFunc, of_halves: bool) -> ProductMatch | None:
         for param in sch.mod["main"].params
         if is_tensor(param)
     }
-    return ProductMatch(*found, merged.params, shapes)
+    product, epilogue, group = found
+    return ProductMatch(product, epilogue, merged.params, shapes, group=group)
 
 
-def _read(sch: Schedule, form: NormalForm, of_halves: bool) -> tuple[Product, Epilogue] | None:
-    """The product and what follows it."""
+def _read(
+    sch: Schedule, form: NormalForm, of_halves: bool
+) -> tuple[Product, Epilogue, Expression | None] | None:
+    """The product, what follows it, and what tells the groups of its rows."""
     block = sch.get(sch.get_sblock(form.reductions[0]))
     operator = extract_operator(block)
     if operator is None or not is_sum_of_products(block):
         return None
     producers = blocks_named(sch, form.producers)
-    reads = [_without_producer(read, producers) for read in operator.reads]
+    looked_up = [_looked_up(read, operator, producers) for read in operator.reads]
+    found = [own for own in looked_up if own is not None]
+    if len(found) > 1:
+        return None
+    groups, group = (found[0].groups, found[0].group) if found else (None, None)
+    reads = [
+        _without_producer(read, producers) if own is None else own.read
+        for read, own in zip(operator.reads, looked_up, strict=True)
+    ]
     known = tuple(read for read in reads if read is not None)
     if len(known) < len(reads):
         return None
-    product = find_product(dataclasses.replace(operator, reads=known))
+    product = find_product(dataclasses.replace(operator, reads=known), groups)
     epilogue = epilogue_of(sch, form, block, operator, of_halves=of_halves)
     if product is None or epilogue is None:
         return None
     # What crosses memory are the stored elements, not the sums.
     tensor = dataclasses.replace(product.write.tensor, dtype=str(epilogue.buffer.ty.dtype))
     write = dataclasses.replace(product.write, tensor=tensor)
-    return dataclasses.replace(product, write=write), epilogue
+    return dataclasses.replace(product, write=write), epilogue, group
 
 
 def epilogue_of(
@@ -133,6 +152,12 @@ def _without_producer(read: Access, producers: Sequence[SBlock]) -> Access | Non
         if str(producer.body.buffer.name) == read.tensor.name:
             return unpadded(read, producer)
     return read
+
+
+def _looked_up(read: Access, operator: Operator, producers: Sequence[SBlock]) -> LookedUp | None:
+    """What a producer that looks up matrices reads in place of a read of it, if one does."""
+    own = (p for p in producers if str(p.body.buffer.name) == read.tensor.name and is_gather(p))
+    return next((looked_up(read, operator, producer) for producer in own), None)
 
 
 def is_sum_of_products(block: SBlock) -> bool:

@@ -11,8 +11,8 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
 from tvm_tile.graph.expression import Place, digits
-from tvm_tile.schedule.tensor_cores.limits import Limits, count_rows, count_tiles
-from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Side, raster_place
+from tvm_tile.schedule.tensor_cores.limits import Limits, count_rows, count_tiles, in_register
+from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Listed, Side, raster_place
 from tvm_tile.tile.units.product import Operand, Product
 
 
@@ -65,6 +65,20 @@ class ThreadPart:
     columns: Any
 
 
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """Which rows make the tiles of a product whose rows are in groups, as buffers.
+
+    Attributes:
+        order: numbers of all rows, those of a group side by side; int32.
+        slots: of each slot the group, the place in ``order`` of the tile's first row, and how many
+            rows it has, none of an empty one; int32, (slots, 3).
+    """
+
+    order: Any
+    slots: Any
+
+
 def find_part(
     product: Product,
     tile: TileOfWarps,
@@ -86,10 +100,35 @@ def find_part(
     origin = dict(digits(batch, product.batch, [axis.extent for axis in product.batch]))
     left = _side(product.left, tile.rows, rows, row, origin)
     right = _side(product.right, tile.columns, columns, column, origin)
+    return _part(tile, warp_size, thread, origin, (left, right))
+
+
+def find_part_of_group(
+    product: Product, tile: TileOfWarps, warp_size: int, block: Any, thread: Any, table: RowTable
+) -> ThreadPart:
+    """The part of thread ``thread`` of block ``block``, where a table tells the blocks' rows.
+
+    Blocks leave whose slot is empty.
+    """
+    columns = count_rows(product.right, tile.columns, {})
+    slot = ib.Bind(block // math.prod(columns))
+    group, first, count = (in_register(table.slots[slot, part]) for part in range(3))
+    ib.evaluate(leaving(count > 0))
+    assert product.groups is not None, "of which the table is"
+    origin: dict[str, Any] = {product.groups.axis.name: group}
+    left = Listed(product.groups.rows, table.order, first, count)
+    right = _side(product.right, tile.columns, columns, block % math.prod(columns), origin)
+    return _part(tile, warp_size, thread, origin, (left, right))
+
+
+def _part(
+    tile: TileOfWarps, warp_size: int, thread: Any, origin: Place, sides: tuple[Side, Side]
+) -> ThreadPart:
+    """The part of a thread of a block, whose tile is known."""
     warp, lane = ib.Bind(thread // warp_size), ib.Bind(thread % warp_size)
     first_row = ib.Bind(warp // tile.warps[1] * tile.warp_rows)
     first_column = ib.Bind(warp % tile.warps[1] * tile.warp_columns)
-    return ThreadPart(origin, (left, right), thread, lane, first_row, first_column)
+    return ThreadPart(origin, sides, thread, lane, first_row, first_column)
 
 
 def shares(count: int, thread: Any, threads: int) -> Iterator[tuple[Any, list[Any]]]:

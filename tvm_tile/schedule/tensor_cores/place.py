@@ -126,6 +126,37 @@ class Flat:
         return bool(self.axes) and self.axes[-1].extent % count == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A side whose axes are walked as one, in the order of a list, as far as a group goes.
+
+    Attributes:
+        axes: axes of the product.
+        order: all positions, those of a group side by side; a buffer.
+        first: place in the list of the tile's first position.
+        count: positions of the tile, at least one.
+    """
+
+    axes: tuple[Axis, ...]
+    order: Any
+    first: Any
+    count: Any
+
+    def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
+        """Values of the axes at a position, or at the last one; the condition for it to be any."""
+        own = self.order[self.first + ib.min(position, self.count - 1)]
+        extents = [axis.extent for axis in self.axes]
+        return dict(digits(ib.Bind(own), self.axes, extents)), [position < self.count]
+
+    def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
+        """Values of the axes at a position, or at the last one: none keeps together with others."""
+        return self.at(position, origin)[0]
+
+    def keeps_together(self, count: int) -> bool:
+        """Whether neighbours in the list are neighbours: never, if there are several."""
+        return count == 1
+
+
 def raster_place(index: Any, rows: Any, columns: Any, group: int) -> tuple[Any, Any, Any]:
     """Tile of rows, of columns, and batch: ``group`` tiles of rows before the next of columns.
 

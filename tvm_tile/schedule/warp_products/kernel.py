@@ -21,20 +21,23 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.device.device import Device
 from tvm_tile.schedule.pipelines.ahead import Ahead
 from tvm_tile.schedule.pipelines.through_registers import ThroughRegisters
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
-from tvm_tile.schedule.tensor_cores.part import find_part
+from tvm_tile.schedule.tensor_cores.part import RowTable, find_part, find_part_of_group
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
+from tvm_tile.schedule.warp_products.grouping import declare_table, list_rows
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
     declare_parts,
     own_chunks,
     store_of_part,
 )
+from tvm_tile.tile.products.grouping import grouping_threads
 from tvm_tile.tile.products.matrix_cores import MatrixTile
 from tvm_tile.tile.products.mma import MmaTile
 from tvm_tile.tile.products.warp_tile import chunk_counts
@@ -45,12 +48,20 @@ AnyTile = MmaTile | MatrixTile
 _ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 
 
-def write_kernel(found: ProductMatch, tile: AnyTile) -> tirx.PrimFunc:
-    """The function of a product and what follows it: a kernel, and another to add sums in parts."""
+def write_kernel(found: ProductMatch, tile: AnyTile, device: Device) -> tirx.PrimFunc:
+    """The function of a product and what follows it: a kernel, one ahead of it that lists rows by
+    their groups, if they are in any, and another to add sums in parts."""
+    groups = found.product.groups
     with function(found.params) as (builder, buffers):
         partial = declare_parts(found.product, tile) if tile.parts > 1 else None
+        table = declare_table(groups, tile.rows) if groups else None
+        if groups and table and found.group:
+            shape = tile.rows, grouping_threads(groups, device)
+            with ib.attr(_ON_DEVICE):
+                seen = views(found.group.tensors, found.shapes, buffers)
+                list_rows(groups, found.group, table, shape, seen, bound_limits(found.limits))
         with ib.attr(_ON_DEVICE):
-            _write_tiles(found, tile, buffers, partial)
+            _write_tiles(found, tile, buffers, partial, table)
         if partial is not None:
             with ib.attr(_ON_DEVICE):
                 add_parts(found, tile, buffers, partial)
@@ -58,7 +69,11 @@ def write_kernel(found: ProductMatch, tile: AnyTile) -> tirx.PrimFunc:
 
 
 def _write_tiles(
-    found: ProductMatch, tile: AnyTile, buffers: Mapping[str, Any], partial: Any
+    found: ProductMatch,
+    tile: AnyTile,
+    buffers: Mapping[str, Any],
+    partial: Any,
+    table: RowTable | None,
 ) -> None:
     """The kernel that multiplies.
 
@@ -67,6 +82,7 @@ def _write_tiles(
         tile: how to compute it.
         buffers: the function's parameters by name.
         partial: buffer for sums in parts, as they are; ``None`` where they are whole.
+        table: which rows make tiles; ``None`` where neighbours do.
     """
     product, layout = found.product, tile.sum_layout
     block = ib.cta_id([tile.grid])
@@ -81,7 +97,10 @@ def _write_tiles(
         epilogue, seen = store_of_part(product, tile, partial, part)
     kind = ThroughRegisters if isinstance(tile.unit, WaveUnit) else Ahead
     shared = ib.alloc_buffer((tile.shared_bytes,), "uint8", scope=kind.scope, align=128)
-    own = find_part(product, tile, tile.unit.warp, number, thread, bound_limits(found.limits))
+    if table is None:
+        own = find_part(product, tile, tile.unit.warp, number, thread, bound_limits(found.limits))
+    else:
+        own = find_part_of_group(product, tile, tile.unit.warp, number, thread, table)
     chunks = own_chunks(math.prod(chunk_counts(product, tile.depth)), tile.parts, part)
     pipeline = kind(product, tile, own, buffers, shared, chunks)
     pipeline.sum_up()

@@ -30,13 +30,13 @@ from tvm_tile.tile.units.product import fold_window
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a product of dtypes that NVIDIA's device multiplies a warp at a time."""
-    found = find_in(task, mma_dtypes(task.device))
+    found = find_in(task, mma_dtypes(task.device), in_groups=True)
     if found is None:
         return ()
     folded, device, scene = _folded(found), task.device, task.scene
     work = store_work(found.epilogue, found.product)
     # An image's part is whole at all extents, or is told by none.
-    is_whole = not found.limits
+    is_whole = not found.limits and found.group is None
     images = construct_image(found.product, device, count, work, scene) if is_whole else ()
     others = construct_mma(folded.product, device, count, work, scene)
     tiles = sorted((*images, *others), key=lambda tile: tile.seconds)[:count]
@@ -44,7 +44,7 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     def write(tile: MmaTile) -> tirx.PrimFunc:
         if isinstance(tile, ImageTile):
             return write_image_kernel(found, tile)
-        return write_kernel(folded, tile)
+        return write_kernel(folded, tile, device)
 
     return choices_of(MMA, tiles, write)
 
@@ -61,7 +61,7 @@ def schedule_matrix_cores(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     tiles = construct_matrix_cores(found.product, task.device, count, task.scene)
-    return choices_of(MATRIX_CORES, tiles, partial(write_kernel, found))
+    return choices_of(MATRIX_CORES, tiles, partial(write_kernel, found, device=task.device))
 
 
 def least_seconds(task: Task) -> float:
@@ -76,7 +76,7 @@ def least_seconds(task: Task) -> float:
 
 def _find(task: Task, dtypes: Container[str]) -> ProductMatch | None:
     """The product of a function, its windows folded into chunks."""
-    found = find_in(task, dtypes)
+    found = find_in(task, dtypes, in_groups=True)
     return None if found is None else _folded(found)
 
 

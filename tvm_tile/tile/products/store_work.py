@@ -57,7 +57,7 @@ BARE = StoreWork()
 
 
 def store_part(
-    work: StoreWork, layout: SumLayout, shape: tuple[int, int, int], size: float, tiles: int
+    work: StoreWork, layout: SumLayout, shape: tuple[int, int, int], size: float, tiles: float
 ) -> Part:
     """What a block does with the sums of a tile: lay them down and take them up, in corners.
 

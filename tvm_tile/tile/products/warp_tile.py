@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from tvm_tile.device.device import Device
 from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.cost import SECTOR
+from tvm_tile.tile.products.grouping import grouping_threads, grouping_work
 from tvm_tile.tile.products.store_work import BARE, SUM_BYTES, StoreWork, store_part
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import Tile
@@ -98,6 +99,8 @@ class WarpTile(Tile, Generic[_Unit]):
         """This tile, with its number of blocks and the shared memory of its stages and its sums."""
         rows = math.prod(tile_counts(product.left, self.rows))
         columns = math.prod(tile_counts(product.right, self.columns))
+        if product.groups is not None:
+            rows = product.groups.slots(self.rows)
         return replace(
             self,
             raster=min(rows, max(1, _RASTER_ROWS // self.rows)),
@@ -108,6 +111,13 @@ class WarpTile(Tile, Generic[_Unit]):
     def ring_bytes(self, stages: int) -> int:
         """Bytes of shared memory of so many stages, where the sums lie afterwards."""
         return max(stages * self.stage_bytes, math.prod(self.store_shape) * SUM_BYTES)
+
+    def blocks(self, product: Product) -> float:
+        """Blocks that have rows to work on, on the average where data tell."""
+        groups = product.groups
+        if groups is None:
+            return self.grid
+        return self.grid * groups.tiles(self.rows) / groups.slots(self.rows)
 
     def describe(self) -> str:
         """The tile in one line, for people."""
@@ -148,6 +158,8 @@ def chunk_sectors(product: Product, tile: WarpTile[_Unit]) -> float:
     depth = extent / -(-extent // tile.depth)
     for operand, size in ((product.left, tile.rows), (product.right, tile.columns)):
         rows = operand.extent / math.prod(tile_counts(operand, size))
+        if product.groups is not None and operand is product.left:
+            rows = operand.extent / product.groups.tiles(size)
         lines, length = (rows, depth) if operand.is_depth_major else (depth, rows)
         element = operand.tensor.element_size
         width = vector_width(operand, product.depth) * element
@@ -170,10 +182,15 @@ def warp_work(
     size = product.batches * product.left.extent * product.right.extent * SUM_BYTES
     written = tile.parts * size if tile.parts > 1 else product.write.tensor.size
     shape = (math.prod(tile.warps), tile.warp_rows, tile.warp_columns)
-    stored = store_part(work, tile.sum_layout, shape, written, tile.grid)
+    blocks = tile.blocks(product)
+    stored = store_part(work, tile.sum_layout, shape, written, blocks)
+    then = (adding_work(tile.parts, size, device),) if tile.parts > 1 else ()
+    if product.groups is not None:
+        threads = grouping_threads(product.groups, device)
+        then = (grouping_work(product.groups, threads, device), *then)
     is_wave = isinstance(tile.unit, WaveUnit)
     return Work(
-        blocks=tile.grid,
+        blocks=blocks,
         resident=resident_blocks(device, tile),
         warps=math.prod(tile.warps),
         parts=(Part(loads=1, arrivals=1, barriers=2), chunk, stored),
@@ -181,7 +198,7 @@ def warp_work(
         written=written,
         unit=Unit.WAVE if is_wave else Unit.WARP,
         dtype=product.left.tensor.dtype,
-        then=(adding_work(tile.parts, size, device),) if tile.parts > 1 else (),
+        then=then,
     )
 
 

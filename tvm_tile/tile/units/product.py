@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_tile.graph.positions import Grouped
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
@@ -66,6 +67,8 @@ class Product:
         steps: summed axes that are walked one by one.
         depth: the summed axis that is cut into chunks.
         write: the output.
+        groups: groups of the rows, if each has a matrix of its own on the right; ``None``: all have
+            the same.
     """
 
     left: Operand
@@ -74,6 +77,12 @@ class Product:
     steps: tuple[Axis, ...]
     depth: Axis
     write: Access
+    groups: Grouped | None = None
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        """Axes of which a tile has one value: batches, and the group of its rows."""
+        return (*self.batch, self.groups.axis) if self.groups else self.batch
 
     @property
     def batches(self) -> int:
@@ -101,7 +110,9 @@ class Product:
         tensor = replace(self.write.tensor, shape=shape)
         left, right = own(self.left), own(self.right)
         write = replace(self.write, tensor=tensor)
-        return replace(self, left=left, right=right, batch=shorter(self.batch), write=write)
+        groups = self.groups and replace(self.groups, rows=shorter(self.groups.rows))
+        parts = {"batch": shorter(self.batch), "write": write, "groups": groups}
+        return replace(self, left=left, right=right, **parts)
 
     @property
     def flops(self) -> int:
@@ -115,11 +126,16 @@ class Product:
         return self.left.read_size + self.right.read_size + self.write.tensor.size
 
 
-def find_product(operator: Operator) -> Product | None:
-    """The roles of an operator's axes; ``None`` where it is no product of two tensors."""
+def find_product(operator: Operator, groups: Grouped | None = None) -> Product | None:
+    """The roles of an operator's axes; ``None`` where it is no product of two tensors.
+
+    Args:
+        operator: sum of products of two tensors' elements.
+        groups: groups of the output's rows, of whose axis one of the tensors has a dimension.
+    """
     if len(operator.reads) != 2 or not operator.reduce_axes:
         return None
-    operator = _without_units(operator)
+    operator = _without_units(operator, (groups.axis.name,) if groups else ())
     if not operator.reduce_axes:
         return None
     if not all(read.is_exact and not read.is_computed for read in operator.reads):
@@ -128,7 +144,8 @@ def find_product(operator: Operator) -> Product | None:
         return None
     used = [read.axes for read in operator.reads]
     depth = _depth(operator)
-    is_complete = all(axis.name in used[0] | used[1] for axis in operator.spatial_axes)
+    rows = {axis.name for axis in groups.rows} if groups else set()
+    is_complete = all(axis.name in used[0] | used[1] | rows for axis in operator.spatial_axes)
     if depth is None or not is_complete:
         return None
     free = [
@@ -146,7 +163,25 @@ def find_product(operator: Operator) -> Product | None:
         return None
     batch = tuple(axis for axis in operator.spatial_axes if axis.name in used[0] & used[1])
     steps = tuple(axis for axis in operator.reduce_axes if axis is not depth)
-    return Product(left, right, batch, steps, depth, operator.write)
+    found = Product(left, right, batch, steps, depth, operator.write)
+    return found if groups is None else _of_groups(found, groups)
+
+
+def _of_groups(product: Product, groups: Grouped) -> Product | None:
+    """A product whose rows are in groups; ``None`` where its left operand has not all its rows, or
+    cannot be read row by row."""
+    left, right = product.left, product.right
+    groups = replace(groups, rows=tuple(axis for axis in groups.rows if axis.extent > 1))
+    names = {axis.name for axis in groups.rows}
+    has_group = any(index.coefficient(groups.axis.name) for index in right.indices)
+    if product.batch or not names or not has_group or not left.is_depth_major:
+        return None
+    if not {axis.name for axis in left.free} <= names:
+        return None
+    # Of the matrices those are read that some row is of.
+    read = round(right.size * min(1.0, groups.met / groups.axis.extent))
+    left, right = replace(left, free=groups.rows), replace(right, read_size=read)
+    return replace(product, left=left, right=right, groups=groups)
 
 
 def fold_window(product: Product, line: int) -> Product:
@@ -231,9 +266,9 @@ def _seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
     return replace(operand, tensor=tensor, indices=indices, strides=strides)
 
 
-def _without_units(operator: Operator) -> Operator:
-    """An operator without its axes of one element, whose only value is zero."""
-    long = operator.long_axes
+def _without_units(operator: Operator, others: Sequence[str]) -> Operator:
+    """An operator without its axes of one element, whose only value is zero; with ``others``."""
+    long = operator.long_axes.union(others)
     return replace(
         operator,
         axes=tuple(axis for axis in operator.axes if axis.name in long),

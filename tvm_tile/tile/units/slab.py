@@ -165,7 +165,7 @@ def vector_width(operand: Operand, depth: Axis) -> int:
 
 def leaves(product: Product, operand: Operand) -> list[tuple[bool, bool]]:
     """Whether indices lie below zero, or behind the last element, for each dimension."""
-    axes = (*operand.free, *product.batch, *product.steps, product.depth)
+    axes = (*operand.free, *product.outer, *product.steps, product.depth)
     last = {axis.name: axis.extent - 1 for axis in axes}
     found = []
     for index, extent in zip(operand.indices, operand.tensor.shape, strict=True):

@@ -1,0 +1,128 @@
+"""Write the kernel that lists the rows of a product by their groups, and tells tiles of them.
+
+What a block does for its group, each thread with the rows ``thread, thread + threads, ...``::
+
+    for row of the thread: below += group(row) < own; equal += group(row) == own
+    share below and equal; wait for one another
+    sums of threads, 32 by 32; share; wait for one another
+    first, count = sum of all below, of all equal;  place = first + sum of equal of threads before
+    for row of the thread: if group(row) == own: order[place] = row; place += 1
+    for slot of the group: slots[slot] = own, place in order of the slot's first row, its rows
+
+Blocks share nothing: each counts the rows of all groups before its own. A thread writes what no
+other does, as places of a group's rows are numbered through by thread. (See
+:class:`~tvm_tile.graph.positions.Grouped` for why no two groups have a slot in common.) The order
+within a group is the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.expression import Expression, digits
+from tvm_tile.graph.positions import Grouped
+from tvm_tile.schedule.tensor_cores.limits import Limits, count_all
+from tvm_tile.schedule.tensor_cores.part import RowTable
+from tvm_tile.tile.products.grouping import TURN
+
+_PARTS = 3  # numbers of a slot
+
+
+def declare_table(groups: Grouped, size: int) -> RowTable:
+    """Memory for the table of tiles of ``size`` rows, on the host's side of a function."""
+    shapes = {"row_order": (groups.count,), "row_slots": (groups.slots(size), _PARTS)}
+    return RowTable(
+        *(IRBuilder.name(name, ib.alloc_buffer(own, "int32")) for name, own in shapes.items())
+    )
+
+
+def list_rows(
+    groups: Grouped,
+    group: Expression,
+    table: RowTable,
+    shape: tuple[int, int],
+    buffers: Mapping[str, Any],
+    limits: Limits,
+) -> None:
+    """The kernel.
+
+    Args:
+        groups: the groups.
+        group: number of a row's group.
+        table: memory for the result.
+        shape: rows of a tile, and threads of a block.
+        buffers: what ``group`` reads, by name.
+        limits: how far the axes of the rows go in a call; rows behind it are in no group.
+    """
+    size, threads = shape
+    own, thread = ib.cta_id([groups.axis.extent]), ib.thread_id([threads])
+    extents = [axis.extent for axis in groups.rows]
+    end = count_all(groups.rows, limits)
+    each = -(-groups.count // threads)
+    shared = [ib.alloc_buffer((threads,), "int32", scope="shared") for _ in range(2)]
+    turns = [ib.alloc_buffer((threads // TURN,), "int32", scope="shared") for _ in range(2)]
+    below, equal, before, first = (
+        ib.alloc_buffer((1,), "int32", scope="local") for _ in range(4)
+    )
+
+    def add(register: Any, value: Any) -> None:
+        ib.buffer_store(register, register[0] + tirx.Cast("int32", value), [0])
+
+    def rows(body: Any) -> None:
+        with ib.serial(each) as turn:
+            row = ib.Bind(turn * threads + thread)
+            with ib.If(row < end), ib.Then():
+                place = dict(digits(row, groups.rows, extents))
+                body(row, ib.Bind(tirx.Cast("int32", group.at(place, (), buffers))))
+
+    def count(_: Any, found: Any) -> None:
+        add(below, found < own)
+        add(equal, found == own)
+
+    def keep(row: Any, found: Any) -> None:
+        with ib.If(found == own), ib.Then():
+            ib.buffer_store(table.order, row, [first[0] + before[0]])
+            add(before, tirx.const(1))
+
+    for register in (below, equal, before, first):
+        ib.buffer_store(register, tirx.const(0), [0])
+    rows(count)
+    for memory, register in zip(shared, (below, equal), strict=True):
+        ib.buffer_store(memory, register[0], [thread])
+    ib.evaluate(T.cuda.cta_sync())
+    turn, lane = ib.Bind(thread // TURN), ib.Bind(thread % TURN)
+    ib.buffer_store(below, tirx.const(0), [0])
+    with ib.serial(TURN) as other:
+        add(below, shared[0][turn * TURN + other])
+        add(before, tirx.Select(other < lane, shared[1][turn * TURN + other], tirx.const(0)))
+    with ib.If(lane == TURN - 1), ib.Then():
+        ib.buffer_store(turns[0], below[0], [turn])
+        ib.buffer_store(turns[1], before[0] + equal[0], [turn])
+    ib.evaluate(T.cuda.cta_sync())
+    ib.buffer_store(equal, tirx.const(0), [0])
+    with ib.serial(threads // TURN) as other:
+        add(first, turns[0][other])
+        add(equal, turns[1][other])
+        add(before, tirx.Select(other < turn, turns[1][other], tirx.const(0)))
+    rows(keep)
+    _tell_slots(own, (first[0], equal[0]), table, size, (thread, threads))
+
+
+def _tell_slots(
+    own: Any, rows: tuple[Any, Any], table: RowTable, size: int, thread: tuple[Any, int]
+) -> None:
+    """Write the slots of a group, of which ``rows`` says the first row's place and their number."""
+    first, count = (ib.Bind(value) for value in rows)
+    begin = ib.Bind(own + first // size)
+    slots = ib.Bind(own + 1 + (first + count) // size - begin)
+    with ib.serial((slots - thread[0] + thread[1] - 1) // thread[1]) as turn:
+        number = ib.Bind(turn * thread[1] + thread[0])
+        left = ib.max(ib.min(count - number * size, size), 0)
+        for part, value in enumerate((own, first + number * size, left)):
+            ib.buffer_store(table.slots, value, [begin + number, part])
