@@ -34,6 +34,17 @@ class Grouped:
     rows: tuple[Axis, ...]
 
     @property
+    def place(self) -> Axis:
+        """Places of rows in a list in which those of a group are side by side; of a tile the
+        first."""
+        return Axis(f"{self.axis.name}.place", self.count)
+
+    @property
+    def held(self) -> str:
+        """Name of the number of a tile's rows, as of an axis."""
+        return f"{self.axis.name}.held"
+
+    @property
     def count(self) -> int:
         """Rows of all groups."""
         return math.prod(axis.extent for axis in self.rows)

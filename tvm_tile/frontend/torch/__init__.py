@@ -38,6 +38,7 @@ from tvm_tile.frontend.torch.program import Form, function_of, shortened
 from tvm_tile.frontend.torch.refused import require_known_operators
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
+from tvm_tile.frontend.torch.sorted_rows import with_rows_as_given
 from tvm_tile.frontend.torch.structure import paths_of
 from tvm_tile.graph.signature import Effects
 
@@ -136,6 +137,7 @@ def _function(
         warnings.simplefilter("ignore")  # deprecations inside torch's own decompositions
         try:
             program = with_pairs(program)
+            program = with_rows_as_given(program)
             require_known_operators(program)
             broken_down = with_indices(decomposed(program))
             computed = with_computed_weights(program, broken_down)

@@ -45,7 +45,9 @@ BROKEN_DOWN_BY_US = frozenset({ATTENTION, _ATEN.instance_norm.default})
 
 
 @own_decompositions()
-def decomposed(program: ExportedProgram) -> ExportedProgram:
+def decomposed(
+    program: ExportedProgram, kept: frozenset[Any] = frozenset()
+) -> ExportedProgram:
     """What ``program.run_decompositions`` makes of a program; the program itself is left alone.
 
     Each different operator (arguments, shapes, strides and types are the same) is broken down once,
@@ -55,8 +57,13 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
     Programs with open sizes, with operators that write into parts of their operands, or with
     functions of functions are left to PyTorch.
+
+    Args:
+        program: the program.
+        kept: operators that stay whole, whatever is known of them.
     """
-    result = _decomposed(program)
+    table = {own: how for own, how in decompositions().items() if own not in kept}
+    result = _decomposed(program, table)
     if result is not program:
         tell_lines(result.graph_module, program.graph_module)
     return result
@@ -77,8 +84,7 @@ def tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
             tell_lines(inner, before)
 
 
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    table = decompositions()
+def _decomposed(program: ExportedProgram, table: Table) -> ExportedProgram:
     given, program = program, _plain(program)
     if program is None:
         return _by_pytorch(given, table)

@@ -33,6 +33,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
+from tvm_tile.schedule.tensor_cores.part import RowTable
 from tvm_tile.schedule.tensor_cores.place import raster_place
 from tvm_tile.schedule.threads import begin_kernel
 from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, WARPGROUP, RingTile
@@ -55,6 +56,7 @@ class PersistentBlock:
         rank: the block's number among those that share its tiles.
         number: the block's among all.
         thread: its number in the block.
+        table: which rows make tiles; ``None`` where neighbours do.
     """
 
     product: Product
@@ -64,6 +66,7 @@ class PersistentBlock:
     rank: Any
     number: Any
     thread: Any
+    table: RowTable | None = None
 
     def stages(self) -> Any:
         """Shared memory for a tile's stages, and behind them for what its sums go out through.
@@ -111,7 +114,14 @@ class PersistentBlock:
         start = self.number + first * grid
         step *= grid
         with ib.serial((self._count(counts) - start + step - 1) // step) as turn:
-            body(self._origin(ib.Bind(start + turn * step), counts))
+            index = ib.Bind(start + turn * step)
+            if self.table is None:
+                body(self._origin(index, counts))
+                return
+            origin = self._of_group(self.table, index, counts[1])
+            assert self.product.groups is not None, "of which the table is"
+            with ib.If(origin[self.product.groups.held] > 0), ib.Then():
+                body(origin)
 
     def own_chunks(self) -> tuple[Any, Any]:
         """Number of the first of the block's chunks of a tile's sum, and how many there are."""
@@ -129,7 +139,18 @@ class PersistentBlock:
     def _count(self, counts: Sequence[Sequence[Any]]) -> Any:
         """How many tiles a call needs."""
         rows, columns = counts
+        if self.product.groups is not None:
+            return self.product.groups.slots(self.boxes[0][1][0]) * math.prod(columns)
         return count_tiles(self.product, rows, columns, self.limits)
+
+    def _of_group(self, table: RowTable, index: Any, counts: Sequence[Any]) -> Place:
+        """The first value of every axis in a tile of rows in groups; columns go first."""
+        assert self.product.groups is not None, "of which the table is"
+        columns = math.prod(counts)
+        origin = table.origin(self.product.groups, ib.Bind(index // columns))
+        axes, box = self.boxes[1]
+        sizes = zip(digits(ib.Bind(index % columns), axes, counts), box, strict=True)
+        return origin | {name: ib.Bind(value * size) for (name, value), size in sizes}
 
     def _origin(self, index: Any, counts: Sequence[Sequence[Any]]) -> Place:
         """The first value of every axis in a tile."""
@@ -144,11 +165,16 @@ class PersistentBlock:
 
 
 def launch(
-    product: Product, boxes: tuple[Boxes, Boxes], tile: RingTile, limits: Limits
+    product: Product,
+    boxes: tuple[Boxes, Boxes],
+    tile: RingTile,
+    limits: Limits,
+    table: RowTable | None = None,
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
     number, rank, thread = begin_kernel(tile.grid, tile.block_size, tile.splits)
-    return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, number, thread)
+    limits = {} if table else bound_limits(limits)
+    return PersistentBlock(product, boxes, tile, limits, rank, number, thread, table)
 
 
 def specialise(

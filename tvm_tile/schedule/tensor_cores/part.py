@@ -11,6 +11,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.build.leaving import leaving
 from tvm_tile.graph.expression import Place, digits
+from tvm_tile.graph.positions import Grouped
 from tvm_tile.schedule.tensor_cores.limits import Limits, count_rows, count_tiles, in_register
 from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Listed, Side, raster_place
 from tvm_tile.tile.units.product import Operand, Product
@@ -78,6 +79,11 @@ class RowTable:
     order: Any
     slots: Any
 
+    def origin(self, groups: Grouped, slot: Any) -> dict[str, Any]:
+        """The group of a slot, its first row's place in the list, and how many rows it has."""
+        names = (groups.axis.name, groups.place.name, groups.held)
+        return {name: in_register(self.slots[slot, part]) for part, name in enumerate(names)}
+
 
 def find_part(
     product: Product,
@@ -110,13 +116,11 @@ def find_part_of_group(
 
     Blocks leave whose slot is empty.
     """
-    columns = count_rows(product.right, tile.columns, {})
-    slot = ib.Bind(block // math.prod(columns))
-    group, first, count = (in_register(table.slots[slot, part]) for part in range(3))
-    ib.evaluate(leaving(count > 0))
     assert product.groups is not None, "of which the table is"
-    origin: dict[str, Any] = {product.groups.axis.name: group}
-    left = Listed(product.groups.rows, table.order, first, count)
+    columns = count_rows(product.right, tile.columns, {})
+    origin = table.origin(product.groups, ib.Bind(block // math.prod(columns)))
+    ib.evaluate(leaving(origin[product.groups.held] > 0))
+    left = Listed(product.groups, table.order)
     right = _side(product.right, tile.columns, columns, block % math.prod(columns), origin)
     return _part(tile, warp_size, thread, origin, (left, right))
 

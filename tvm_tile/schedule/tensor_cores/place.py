@@ -13,6 +13,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import Place as Place
 from tvm_tile.graph.expression import digits, quotient, remainder
 from tvm_tile.graph.expression import value_of as value_of
+from tvm_tile.graph.positions import Grouped
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.units.product import Operand
 
@@ -128,25 +129,23 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A side whose axes are walked as one, in the order of a list, as far as a group goes.
+    """A side of rows in groups: those of a list, as far as a tile's go.
 
     Attributes:
-        axes: axes of the product.
-        order: all positions, those of a group side by side; a buffer.
-        first: place in the list of the tile's first position.
-        count: positions of the tile, at least one.
+        groups: the groups; a tile's origin has its first place in the list, and its rows' number,
+            at least one.
+        order: the list; a buffer.
     """
 
-    axes: tuple[Axis, ...]
+    groups: Grouped
     order: Any
-    first: Any
-    count: Any
 
     def at(self, position: Any, origin: Place) -> tuple[Place, list[Any]]:
         """Values of the axes at a position, or at the last one; the condition for it to be any."""
-        own = self.order[self.first + ib.min(position, self.count - 1)]
-        extents = [axis.extent for axis in self.axes]
-        return dict(digits(ib.Bind(own), self.axes, extents)), [position < self.count]
+        first, count = origin[self.groups.place.name], origin[self.groups.held]
+        own = ib.Bind(self.order[first + ib.min(position, count - 1)])
+        axes = self.groups.rows
+        return dict(digits(own, axes, [axis.extent for axis in axes])), [position < count]
 
     def inside(self, position: Any, origin: Place, count: int = 1, number: Any = 0) -> Place:
         """Values of the axes at a position, or at the last one: none keeps together with others."""

@@ -30,14 +30,13 @@ from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import RowTable, find_part, find_part_of_group
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
-from tvm_tile.schedule.warp_products.grouping import declare_table, list_rows
+from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, list_groups
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
     declare_parts,
     own_chunks,
     store_of_part,
 )
-from tvm_tile.tile.products.grouping import grouping_threads
 from tvm_tile.tile.products.matrix_cores import MatrixTile
 from tvm_tile.tile.products.mma import MmaTile
 from tvm_tile.tile.products.warp_tile import chunk_counts
@@ -45,25 +44,17 @@ from tvm_tile.tile.units.unit import WaveUnit
 
 AnyTile = MmaTile | MatrixTile
 
-_ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
-
 
 def write_kernel(found: ProductMatch, tile: AnyTile, device: Device) -> tirx.PrimFunc:
     """The function of a product and what follows it: a kernel, one ahead of it that lists rows by
     their groups, if they are in any, and another to add sums in parts."""
-    groups = found.product.groups
     with function(found.params) as (builder, buffers):
         partial = declare_parts(found.product, tile) if tile.parts > 1 else None
-        table = declare_table(groups, tile.rows) if groups else None
-        if groups and table and found.group:
-            shape = tile.rows, grouping_threads(groups, device)
-            with ib.attr(_ON_DEVICE):
-                seen = views(found.group.tensors, found.shapes, buffers)
-                list_rows(groups, found.group, table, shape, seen, bound_limits(found.limits))
-        with ib.attr(_ON_DEVICE):
+        table = list_groups(found, tile.rows, buffers, device)
+        with ib.attr(ON_DEVICE):
             _write_tiles(found, tile, buffers, partial, table)
         if partial is not None:
-            with ib.attr(_ON_DEVICE):
+            with ib.attr(ON_DEVICE):
                 add_parts(found, tile, buffers, partial)
     return builder.get()
 

@@ -30,14 +30,18 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
+from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.device.device import Device
 from tvm_tile.schedule.pipelines.clusters import stay, store_totals
 from tvm_tile.schedule.pipelines.specialised import PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
+from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups
+from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
-from tvm_tile.schedule.tensor_cores.place import Boxed, Place
+from tvm_tile.schedule.tensor_cores.place import Boxed, Listed, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import (
@@ -48,6 +52,7 @@ from tvm_tile.schedule.units.ring import (
     make_ring,
 )
 from tvm_tile.schedule.units.wgmma import SUMS, Instruction, group, wait
+from tvm_tile.tile.products.grouping import SORTED, with_sorted_rows
 from tvm_tile.tile.products.warpgroup_tile import LINE, STEP_BYTES, WARPGROUP, WarpgroupTile
 from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
@@ -64,18 +69,27 @@ class _WarpgroupKernel:
     turns: Any  # barriers of consumers that take tiles in turns, or None
 
 
-def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
-    """The function of a product and what follows it."""
+def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> tirx.PrimFunc:
+    """The function of a product and what follows it: a kernel, and where rows are in groups two
+    ahead of it, which list these rows, and copy them side by side."""
     product, epilogue = found.product, found.epilogue
+    groups = product.groups
+    given, product = product, with_sorted_rows(product) if groups else product
     left, right = product.left, product.right
     sides = (
         TmaChunks(left, tile.rows, 0, product.depth, tile.depth),
         TmaChunks(right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
     with function(found.params) as (builder, buffers):
+        table = list_groups(found, tile.rows[0] if groups else 0, buffers, device)
+        if table is not None:
+            copy = ib.alloc_buffer(left.tensor.shape, left.tensor.dtype)
+            buffers = {**buffers, SORTED: IRBuilder.name(SORTED, copy)}
+            with ib.attr(ON_DEVICE):
+                gather_rows(given, table, buffers, bound_limits(found.limits))
         maps = [side.tensor_map(buffers) for side in sides]
         boxes = (left.free, tile.rows), (right.free, tile.columns)
-        block = launch(product, boxes, tile, found.limits)
+        block = launch(product, boxes, tile, found.limits, table)
         block.leave()
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = block.stages()
@@ -84,7 +98,8 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile) -> tirx.PrimFunc:
         ib.evaluate(T.cuda.cta_sync())
         kernel = _WarpgroupKernel(block, tile, sides, maps, ring, turns)
         memory = block.sums_behind(data, tile.sum_dtype)
-        rows = Boxed(left, tile.rows, tile.block_rows)
+        is_listed = groups is not None and table is not None
+        rows = Listed(groups, table.order) if is_listed else Boxed(left, tile.rows, tile.block_rows)
         columns = Boxed(right, tile.columns, tile.width)
         store = SumStore(rows, columns, epilogue, seen, memory)
         block.specialise(partial(_produce, kernel), partial(_consume, kernel, store))

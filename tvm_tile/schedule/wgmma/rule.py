@@ -18,6 +18,7 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
+from tvm_tile.tile.products.grouping import can_be_sorted, with_sorted_rows
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import (
     LONGEST_STEP,
@@ -36,21 +37,26 @@ def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
     if found is None:
         return ()
     work = store_work(found.epilogue, found.product)
-    tiles = construct_warpgroup(found.product, task.device, count, work, task.scene)
-    return choices_of(WGMMA, tiles, partial(write_kernel, found))
+    product = with_sorted_rows(found.product) if found.group else found.product
+    tiles = construct_warpgroup(product, task.device, count, work, task.scene)
+    return choices_of(WGMMA, tiles, partial(write_kernel, found, device=task.device))
 
 
 def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
     """Predicted seconds of a wgmma tile in some calls; ``None`` if there is no such tile."""
     found = _find(task)
+    if found is not None and found.group is not None:
+        return None
     return times_over(found, task, construct_warpgroup, shorter_work, tile, points)
 
 
 def _find(task: Task) -> ProductMatch | None:
     """The product of a function, as copies have it."""
-    found = find_in(task, warpgroup_dtypes(task.device))
+    found = find_in(task, warpgroup_dtypes(task.device), in_groups=True)
     if found is None:
         return None
+    if found.group is not None:
+        return found if can_be_sorted(found.product) else None
     folded = fold_window(found.product, LINE // found.product.left.tensor.element_size)
     if folded is not found.product and _has_short_lines(folded, task.device):
         return None

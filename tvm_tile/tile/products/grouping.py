@@ -1,11 +1,16 @@
-"""The kernel that puts the rows of a product's groups side by side, in a table."""
+"""The kernels that put the rows of a product's groups side by side: in a table, or in memory."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm_tile.device.device import Device
 from tvm_tile.graph.positions import Grouped
+from tvm_tile.graph.tile_graph import AffineIndex, Tensor
 from tvm_tile.tile.powers import powers_of_two
 from tvm_tile.tile.time import Part, Work
+from tvm_tile.tile.units.product import Operand, Product
+from tvm_tile.tile.units.slab import UNIT_BYTES, leaves, vector_width
 
 _INDEX = 8  # bytes of the number of a row's group, at most
 _PLACE = 4  # bytes of the number of a row
@@ -47,4 +52,47 @@ def grouping_work(groups: Grouped, threads: int, device: Device) -> Work:
         parts=(reading, adding, reading),
         read=groups.count * _INDEX,
         written=groups.count * _PLACE,
+    )
+
+
+SORTED = "sorted_rows"
+GATHERING_THREADS = 256
+
+
+def with_sorted_rows(product: Product) -> Product:
+    """A product in groups whose rows have been copied to where those of a group lie side by side.
+
+    Its left operand is this copy, (rows, depth); the output is what it was.
+    """
+    groups, left, depth = product.groups, product.left, product.depth
+    assert groups is not None, "whose rows these are"
+    tensor = Tensor(SORTED, (groups.count, depth.extent), left.tensor.dtype)
+    indices = tuple(AffineIndex(((axis.name, 1),)) for axis in (groups.place, depth))
+    strides = (depth.extent * tensor.element_size, tensor.element_size)
+    size = tensor.size
+    return replace(
+        product, left=Operand(tensor, indices, (groups.place,), True, strides, size, size)
+    )
+
+
+def can_be_sorted(product: Product) -> bool:
+    """Whether all rows lie in their tensor, in whole units of 16 bytes."""
+    left, depth = product.left, product.depth
+    is_inside = not any(below or above for below, above in leaves(product, left))
+    return is_inside and vector_width(left, depth) * left.tensor.element_size == UNIT_BYTES
+
+
+def gathering_work(product: Product, device: Device) -> Work:
+    """What the kernel does that copies the rows of a product with sorted ones."""
+    size = product.left.size
+    held = GATHERING_THREADS * UNIT_BYTES  # bytes of a block
+    warps = GATHERING_THREADS // device.warp_size
+    part = Part(fills=held, stores=held, operations=8 * warps, moves=3 * warps, loads=2)
+    return Work(
+        blocks=-(-size // held),
+        resident=device.max_threads_per_multi_processor // GATHERING_THREADS,
+        warps=warps,
+        parts=(part,),
+        read=size,
+        written=size,
     )

@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
+from tvm_tile.tile.products.grouping import gathering_work, grouping_threads, grouping_work
 from tvm_tile.tile.products.ring import (
     SPLITS,
     chunk_flops,
@@ -97,7 +98,10 @@ def shorter_work(product: Product, device: Device, tile: WarpgroupTile, work: St
 
 
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
-    """Number of tiles that cover a product."""
+    """Number of tiles that cover a product; of rows in groups, on the average."""
+    if product.groups is not None:
+        tiles = product.groups.tiles(rows[0]) * math.prod(counts(product.right.free, columns))
+        return math.ceil(tiles)
     tiles = (*counts(product.left.free, rows), *counts(product.right.free, columns))
     return product.batches * math.prod(tiles)
 
@@ -171,6 +175,8 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
     """All tiles of a product for warpgroups, ``None`` for those that do not fit."""
     element = product.left.tensor.element_size
     for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
+        if product.groups is not None and alternates:
+            continue  # each has to know whether the other's tile has rows
         if instructions * width > _WIDTHS[-1]:
             continue  # more than half of a thread's registers would hold sums
         size = ROWS * instructions * (1 if alternates else consumers)
@@ -179,7 +185,10 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
         if rows is None or columns is None:
             continue
         shape = (consumers, alternates, instructions, width)
-        for splits, blocks in _ALONE if alternates else _SHARES:
+        shares = _ALONE if alternates else _SHARES
+        if product.groups is not None:
+            shares = tuple(share for share in _SHARES if share[0] == 1)
+        for splits, blocks in shares:
             yield _tile(product, device, rows, columns, (*shape, splits, blocks))
 
 
@@ -277,6 +286,8 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     depth = extent / -(-extent // tile.depth)
     sides = ((left, tile.rows), (right, tile.columns))
     counted = [side.extent / math.prod(counts(side.free, box)) for side, box in sides]
+    if product.groups is not None:
+        counted[0] = product.groups.count / product.groups.tiles(tile.rows[0])
     length = depth * left.tensor.element_size
     filled = sum(counted) * length
     asked = sum(
@@ -295,7 +306,12 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
         flops=chunk_flops(tile),
     )
     moved = (left.read_size + right.read_size, product.write.tensor.size)
-    return ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
+    found = ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
+    if product.groups is None:
+        return found
+    threads = grouping_threads(product.groups, device)
+    ahead = grouping_work(product.groups, threads, device), gathering_work(product, device)
+    return replace(found, then=(*ahead, *found.then))
 
 
 def _in_lines(operand: Operand, length: float) -> float:

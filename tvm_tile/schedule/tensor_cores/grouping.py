@@ -25,13 +25,36 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.device.device import Device
 from tvm_tile.graph.expression import Expression, digits
 from tvm_tile.graph.positions import Grouped
-from tvm_tile.schedule.tensor_cores.limits import Limits, count_all
+from tvm_tile.schedule.tensor_cores.found import ProductMatch
+from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_all
+from tvm_tile.schedule.tensor_cores.parameters import views
 from tvm_tile.schedule.tensor_cores.part import RowTable
-from tvm_tile.tile.products.grouping import TURN
+from tvm_tile.schedule.tensor_cores.place import linear, value_of
+from tvm_tile.tile.products.grouping import GATHERING_THREADS, SORTED, TURN, grouping_threads
+from tvm_tile.tile.units.product import Product
+from tvm_tile.tile.units.slab import UNIT_BYTES
 
+ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 _PARTS = 3  # numbers of a slot
+
+
+def list_groups(
+    found: ProductMatch, size: int, buffers: Mapping[str, Any], device: Device
+) -> RowTable | None:
+    """The table of a product's tiles of ``size`` rows, and the kernel that fills it; ``None`` where
+    rows are in no groups."""
+    groups, group = found.product.groups, found.group
+    if groups is None or group is None:
+        return None
+    table = declare_table(groups, size)
+    with ib.attr(ON_DEVICE):
+        seen = views(group.tensors, found.shapes, buffers)
+        shape = size, grouping_threads(groups, device)
+        list_rows(groups, group, table, shape, seen, bound_limits(found.limits))
+    return table
 
 
 def declare_table(groups: Grouped, size: int) -> RowTable:
@@ -126,3 +149,34 @@ def _tell_slots(
         left = ib.max(ib.min(count - number * size, size), 0)
         for part, value in enumerate((own, first + number * size, left)):
             ib.buffer_store(table.slots, value, [begin + number, part])
+
+
+def gather_rows(
+    product: Product, table: RowTable, buffers: Mapping[str, Any], limits: Limits
+) -> None:
+    """The kernel that copies rows to where those of a group lie side by side, 16 bytes a thread.
+
+    Args:
+        product: the product, with its left operand as it lies.
+        table: what :func:`list_rows` found.
+        buffers: the function's parameters by name, and the copy by that of :data:`SORTED`.
+        limits: how far the axes of the rows go in a call.
+    """
+    groups, left, depth = product.groups, product.left, product.depth
+    assert groups is not None, "whose rows these are"
+    unit = UNIT_BYTES // left.tensor.element_size
+    units, dtype = depth.extent // unit, left.tensor.dtype
+    source = ib.decl_buffer(
+        (left.size // left.tensor.element_size,), dtype, data=buffers[left.tensor.name].data
+    )
+    into = buffers[SORTED]
+    block = ib.cta_id([-(-groups.count * units // GATHERING_THREADS)])
+    number = ib.Bind(block * GATHERING_THREADS + ib.thread_id([GATHERING_THREADS]))
+    with ib.If(number < count_all(groups.rows, limits) * units), ib.Then():
+        row, at = ib.Bind(number // units), ib.Bind(number % units * unit)
+        extents = [axis.extent for axis in groups.rows]
+        place = dict(digits(ib.Bind(table.order[row]), groups.rows, extents)) | {depth.name: at}
+        indices = [value_of(index, place) + index.offset for index in left.indices]
+        first = ib.Bind(linear(left, indices))
+        with ib.vectorized(unit) as v:
+            ib.buffer_store(into, source[first + v], [row, at + v])
