@@ -12,6 +12,7 @@ _SUITES = (
     "ops",
     "drawn",
     "drawn_products",
+    "experts",
     "gemm",
     "conv",
     "attention",

@@ -24,7 +24,6 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Task
 from tvm_tile.schedule.rule import as_written
 from tvm_tile.schedule.warp_products import schedule_matrix_cores
-from tvm_tile.schedule.warp_products.kernel import write_kernel
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.rules import MATRIX_CORES
 
@@ -89,10 +88,9 @@ def test_one_kernel_computes_what_they_did(body: Body, device: Device, tmp_path:
     choice = choices[-1 if number == 1 else 0]
     assert isinstance(choice.write, partial)
     _, write, tile = choice.write.args
-    (found,) = write.args
     if number == 2:
         tile = replace(tile, parts=2, grid=2 * tile.grid)
-    written = as_written(write_kernel(found, tile), MATRIX_CORES, tile)
+    written = as_written(write(tile), MATRIX_CORES, tile)
     error = emulated_error(written, arguments(func), device, tmp_path, late=bool(number % 2))
     assert error <= LIMIT, written.tile
 

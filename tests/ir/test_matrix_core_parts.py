@@ -82,7 +82,7 @@ def in_parts(entry: Case, device: Device, parts: int, share: float) -> tuple[Any
     tile = whole[int(share * (len(whole) - 1))]
     parts = min(parts, chunks_of(product, tile))
     tile = replace(tile, parts=parts, grid=tile.grid * parts)
-    written = write_kernel(replace(found, product=product), tile)
+    written = write_kernel(replace(found, product=product), tile, device)
     return func, as_written(written, MATRIX_CORES, tile)
 
 
