@@ -49,6 +49,13 @@ _FALCON = {
     "num_attention_heads": 4,
     "max_position_embeddings": 128,
 }
+_DEEPSEEK = {
+    **{**_PLAIN, "num_key_value_heads": 4, "num_hidden_layers": 2},
+    **{"q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16},
+    **{"v_head_dim": 16, "first_k_dense_replace": 1, "moe_intermediate_size": 32},
+    **{"n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2},
+}
+_LLAMA_4 = {"num_local_experts": 4, "intermediate_size_mlp": 128, "num_experts_per_tok": 1}
 # Names of transformers' configurations, and their sizes.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama": ("LlamaConfig", _SIZES),
@@ -89,6 +96,9 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Granite-MoE": ("GraniteMoeConfig", {**_PLAIN, **_FEW, "num_local_experts": 4}),
     "Qwen3-MoE": ("Qwen3MoeConfig", {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 64}),
     "GPT-OSS": ("GptOssConfig", {**_EXPERTS, "num_local_experts": 4, "sliding_window": 32}),
+    "OLMoE": ("OlmoeConfig", {**_PLAIN, **_FEW, "num_experts": 4}),
+    "DeepSeek-V3": ("DeepseekV3Config", _DEEPSEEK),
+    "Llama 4": ("Llama4TextConfig", {**_EXPERTS, **_LLAMA_4}),
 }
 
 
@@ -153,8 +163,13 @@ class Row:
         return f"| {' | '.join(cells)} |"
 
 
-def decoder(name: str) -> Any:
-    """A small one with random weights and a static cache, as a module of tokens and positions."""
+def decoder(name: str, experts: str | None = None) -> Any:
+    """A small one with random weights and a static cache, as a module of tokens and positions.
+
+    Args:
+        name: of the architecture.
+        experts: how transformers is to multiply by experts' matrices; ``None`` for its default.
+    """
     import transformers
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
@@ -162,7 +177,7 @@ def decoder(name: str) -> Any:
     kind, sizes = DECODERS[name]
     config = getattr(transformers, kind)(**sizes)
     has_experts = "num_experts_per_tok" in sizes
-    extra = {"experts_implementation": "batched_mm"} if has_experts else {}
+    extra = {"experts_implementation": experts} if experts and has_experts else {}
     model = transformers.AutoModelForCausalLM.from_config(config, **extra).eval()
     model.generation_config = transformers.GenerationConfig(
         use_cache=True,

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.export.exported_program import _override_composite_implicit_decomp
 
 from tvm_tile.errors import OptionError
-from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US, decompositions
+from tvm_tile.frontend.torch.decompose import broken_down_by_us, decompositions
 from tvm_tile.frontend.torch.frames import OF_FRAMES
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
@@ -154,7 +154,7 @@ def backend_decompositions() -> Mapping[OpOverload, Any]:
         for target, how in decompositions().items()
         if isinstance(target, OpOverload)
         and torch.Tag.nondeterministic_seeded not in target.tags
-        and target not in BROKEN_DOWN_BY_US | _LITERALS
+        and target not in broken_down_by_us() | _LITERALS
         and not target.name().startswith(_FUSED_ATTENTION)
     }
 
@@ -167,7 +167,7 @@ def _whole_operators() -> Iterator[None]:
     Where no gradients are wanted, PyTorch would break it down all the same, as for training.
     """
     whole = (
-        target for target in (*CONVERTERS, *BROKEN_DOWN_BY_US) if _is_preservable_cia_op(target)
+        target for target in (*CONVERTERS, *broken_down_by_us()) if _is_preservable_cia_op(target)
     )
     kept = dict.fromkeys(whole, _special_op_to_preserve_cia)
     with _override_composite_implicit_decomp({**kept, **OF_FRAMES}):

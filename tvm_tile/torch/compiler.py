@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tvm_tile import compiling
 from tvm_tile.device import Device
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
-from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
+from tvm_tile.frontend.torch.decompose import broken_down_by_us
 from tvm_tile.options import Options
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import assemble
@@ -129,7 +129,7 @@ class GraphCompiler:
             names = error.nodes if isinstance(error, UnsupportedOperatorError) else ()
             named = [node for node in part.makers if node.name in names]
             # What is broken down while it is imported has other names then, or fails at that.
-            named = named or [node for node in part.makers if node.target in BROKEN_DOWN_BY_US]
+            named = named or [node for node in part.makers if node.target in broken_down_by_us()]
             return dict.fromkeys(named or part.makers, error.current)
         except Exception as error:  # whatever it is, PyTorch can run the part
             LOG.warning("a part of %d operators is not compiled: %s", len(part.makers), error)

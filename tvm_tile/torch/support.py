@@ -11,7 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from tvm_tile.frontend.torch.convert import given_arguments, results
-from tvm_tile.frontend.torch.decompose import BROKEN_DOWN_BY_US
+from tvm_tile.frontend.torch.decompose import broken_down_by_us
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.operators import CONVERTERS
 from tvm_tile.frontend.torch.pairs.pair import real_type
@@ -48,7 +48,7 @@ def why_eager(node: fx.Node, place: torch.device) -> str | None:
     except Refusal as refusal:
         return str(refusal)
     is_known = has_rule(node.target) if is_complex else node.target in CONVERTERS
-    if not is_known and node.target not in BROKEN_DOWN_BY_US:
+    if not is_known and node.target not in broken_down_by_us():
         return "no converter"
     elsewhere = {str(tensor.device) for tensor in tensors if tensor.device != place}
     return f"on {', '.join(sorted(elsewhere))}, not {place}" if elsewhere else None

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from tvm_tile.frontend.torch.broken_down import BrokenDown, empty_like, kind_of, tensors_of
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
+from tvm_tile.frontend.torch.decompositions.sums import grouped_mm
 from tvm_tile.frontend.torch.exported import with_graph
 from tvm_tile.frontend.torch.in_place import without_writes, writes_whole
 from tvm_tile.frontend.torch.node_names import sources
@@ -40,8 +41,21 @@ _ATEN = torch.ops.aten
 _MAKERS_OF_COMPLEX = frozenset({_ATEN.complex.default, _ATEN.polar.default})
 _PASS = "decomposed"  # as nodes say where they are from
 
-BROKEN_DOWN_BY_US = frozenset({ATTENTION, _ATEN.instance_norm.default})
+BROKEN_DOWN_BY_US = frozenset(
+    {ATTENTION, _ATEN.instance_norm.default, _ATEN.histc.default, _ATEN._grouped_mm.default}
+)
 """Operators without converters that stay whole until they are imported."""
+
+
+def broken_down_by_us() -> frozenset[Any]:
+    """All of these, with what transformers has for them, once it is imported."""
+    return BROKEN_DOWN_BY_US.union(of_transformers())
+
+
+def of_transformers() -> tuple[Any, ...]:
+    """The operator by which transformers multiplies rows in groups of other types than PyTorch."""
+    known = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
+    return () if known is None else (known.default,)
 
 
 @own_decompositions()
@@ -136,7 +150,7 @@ def decompositions() -> Table:
     PyTorch's own table for attention guards it against rows in which all is masked, even where
     there is no mask.
     """
-    return dict(_decompositions())
+    return {**_decompositions(), **dict.fromkeys(of_transformers(), grouped_mm)}
 
 
 @functools.cache  # PyTorch takes a fifth of a second to list its own

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.decompose import broken_down_by_us, decomposed, of_transformers
 from tvm_tile.frontend.torch.exported import copied_graph, with_graph
 
 _ATEN = torch.ops.aten
@@ -32,8 +32,7 @@ _SUMS = (_ATEN.sum.dim_IntList, _ATEN.mean.dim, _ATEN.amax.default)
 def is_grouped_product(node: fx.Node) -> bool:
     """Whether a node multiplies rows in groups that lie side by side, each by a matrix of its own,
     as ``torch._grouped_mm`` does, and what transformers has for other types."""
-    name = str(node.target)
-    return name in ("aten._grouped_mm.default", "transformers.grouped_mm_fallback.default")
+    return node.target in (_ATEN._grouped_mm.default, *of_transformers())
 
 
 def with_rows_as_given(program: ExportedProgram) -> ExportedProgram:
@@ -47,8 +46,8 @@ def with_rows_as_given(program: ExportedProgram) -> ExportedProgram:
     """
     if not any(map(is_grouped_product, program.graph.nodes)):
         return program
-    # A histogram is told as such; broken down, it is a dozen operators.
-    known = decomposed(program, kept=frozenset({_HISTOGRAM}))
+    # A histogram, and a product, are told as such; broken down, they are a dozen operators.
+    known = decomposed(program, kept=broken_down_by_us())
     sorts = [node.name for node in known.graph.nodes if node.target in _SORTS]
     for name in sorts:
         graph = copied_graph(known)
@@ -274,6 +273,8 @@ def _argument(node: fx.Node, name: str) -> Any:
 
 def _is_count(node: Any, count: int) -> bool:
     """Whether a node is 0, 1, 2 and so on, up to a number."""
+    while isinstance(node, fx.Node) and node.target in _VIEWS:  # of a single row
+        node = node.args[0]
     if not isinstance(node, fx.Node) or node.target is not _ATEN.arange.start_step:
         return False
     start, end, step = (_argument(node, name) for name in ("start", "end", "step"))

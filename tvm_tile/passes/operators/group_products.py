@@ -103,12 +103,14 @@ class _Grouping(ModuleRewriter):
         if not isinstance(made, relax.Call) or made.op != ir.Op.get("relax.take"):
             return None
         table, ids = made.args
+        turned = transposition_source(self._made(table))
+        table = table if turned is None else turned
         is_first = made.attrs.axis is not None and int(made.attrs.axis) == 0
         if not is_first or table.ty.ndim != _MATRICES or ids.ty.ndim != 1:
             return None
         if static_shape(table.ty) is None or str(made.attrs.mode) not in ("clip", "fast"):
             return None
-        return _LookedUp(table, ids, str(made.attrs.mode), source is not None)
+        return _LookedUp(table, ids, str(made.attrs.mode), (source is None) != (turned is None))
 
     def _made(self, value: relax.Expr) -> Any:
         """The expression that a variable is bound to; anything else as it is."""

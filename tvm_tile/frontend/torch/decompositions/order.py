@@ -102,9 +102,8 @@ def _bucketize(
 
 def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts of elements between two bounds; without bounds, between the least and the largest."""
-    if not x.is_floating_point():
-        return NotImplemented
     row, low, high = x.flatten(), min, max
+    row = row if x.is_floating_point() else row.double()
     if not x.numel():
         return x.new_zeros(bins)
     if min == max and min != 0:

@@ -12,6 +12,7 @@ from torch._refs import linalg as _refs
 from tvm_tile.frontend.torch.decompositions.formulas import Decompositions, widened
 
 _ATEN = torch.ops.aten
+_MATRICES = 3  # dimensions of a tensor of matrices
 
 
 def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
@@ -52,6 +53,30 @@ def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: f
     total = torch.bmm(left, right).sum(0, dtype=x.dtype)
     scaled = total if alpha == 1 else total * alpha
     return torch.add(scaled, x, alpha=beta) if beta else scaled
+
+
+def grouped_mm(
+    x: Tensor,
+    w: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Products of groups: of one size each, or of rows that lie side by side, up to ``offs`` each.
+
+    Rows behind the last group, which PyTorch leaves as they are, get the product with its matrix.
+    """
+    if bias is not None or w.ndim != _MATRICES:
+        return NotImplemented
+    if x.ndim == _MATRICES:
+        found = torch.bmm(x, w)
+    elif offs is None:
+        return NotImplemented
+    else:
+        row = torch.arange(x.size(0), device=x.device)
+        group = (row[:, None] >= offs[None, :]).sum(-1).clamp_max(w.size(0) - 1)
+        found = torch.bmm(x.unsqueeze(1), w[group]).squeeze(1)
+    return found if out_dtype is None else found.to(out_dtype)
 
 
 def _trilinear(
@@ -127,6 +152,7 @@ DECOMPOSITIONS: Decompositions = {
     _ATEN._pdist_forward.default: _pdist,
     _ATEN.linalg_vector_norm.default: _vector_norm,
     _ATEN.addbmm.default: _addbmm,
+    _ATEN._grouped_mm.default: grouped_mm,
     _ATEN._trilinear.default: _trilinear,
     _ATEN.native_batch_norm.default: _batch_norm,
     _ATEN._native_batch_norm_legit_functional.default: _functional_batch_norm,

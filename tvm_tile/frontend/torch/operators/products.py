@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from tvm import relax, te, tirx
+from tvm import relax
 
 from tvm_tile.frontend.torch.convert import Converters
 from tvm_tile.frontend.torch.emit import Emit, Refusal, shape_of
@@ -21,7 +20,6 @@ _CONVOLUTIONS = {
     (3, True): (relax.op.nn.conv3d_transpose, "NCDHW", "IODHW"),
 }
 _BATCH_AND_CHANNELS = 2
-_MATRICES = 3  # dimensions of a tensor of matrices
 
 
 def _linear(
@@ -96,41 +94,6 @@ def _convolution(
     return relax.op.add(result, emit.reshape(bias, (1, shape_of(bias)[0], *(1,) * windows)))
 
 
-def _grouped_mm(
-    emit: Emit,
-    input: relax.Expr,
-    mat2: relax.Expr,
-    offs: relax.Expr | None,
-    bias: relax.Expr | None,
-) -> relax.Expr:
-    """Products of groups: of all of one size, or of rows that lie side by side up to ``offs``.
-
-    Rows behind the last group, which PyTorch leaves as they are, get the product with its matrix.
-    """
-    left, right = shape_of(input), shape_of(mat2)
-    if bias is not None:
-        raise Refusal("a bias, which PyTorch has not either")
-    if len(left) == len(right) == _MATRICES:
-        return emit.cast(emit(relax.op.matmul(input, mat2)), emit.dtype)
-    if (len(left), len(right)) != (_MATRICES - 1, _MATRICES) or offs is None:
-        raise Refusal(f"groups of other than rows: {len(left)} by {len(right)} dimensions")
-
-    def group_of_row(ends: te.Tensor) -> te.Tensor:
-        e = te.reduce_axis((0, right[0]), "e")
-        dtype = ends.dtype
-
-        def group(row: Any) -> Any:
-            is_behind = tirx.Cast(dtype, row) >= ends(e)
-            return te.sum(tirx.Cast("int64", is_behind), axis=e)
-
-        return te.compute((left[0],), group, name="group")
-
-    ids = emit.te(group_of_row, offs, name="group_of_row")
-    own = emit(relax.op.take(mat2, ids, 0, mode="clip"))
-    product = relax.op.matmul(emit(relax.op.expand_dims(input, 1)), own)
-    return emit.cast(emit.reshape(emit(product), emit.shape), emit.dtype)
-
-
 def _for_each(values: Sequence[int], windows: int) -> list[int]:
     """One value a dimension; PyTorch allows a single one for all."""
     return list(values) * (windows if len(values) == 1 else 1)
@@ -141,9 +104,6 @@ CONVERTERS: Converters = {
     _ATEN.linear.default: _linear,
     _ATEN.mm.default: _mm,
     _ATEN.bmm.default: _mm,
-    _ATEN._grouped_mm.default: lambda emit, input, mat2, offs, bias, out_dtype: _grouped_mm(
-        emit, input, mat2, offs, bias
-    ),
     _ATEN.matmul.default: lambda emit, x, other: relax.op.matmul(x, other),
     _ATEN.addmm.default: _addmm,
     _ATEN.baddbmm.default: lambda emit, x, batch1, batch2, **factors: _addmm(
