@@ -81,6 +81,8 @@ IMAGES = tuple(
         conv_case("image_grouped", (1, 13, 12, 32), (32, 3, 3, 16), padding=1, groups=2),
     )
 )
+
+
 def _by_expert(x: Any, w: Any, ids: Any, *, turned: bool = False) -> Any:
     """Each row times the matrix that its number tells, as an expert of a token."""
     own = op.take(w, ids, axis=0, mode="clip")

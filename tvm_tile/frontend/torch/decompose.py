@@ -59,9 +59,7 @@ def of_transformers() -> tuple[Any, ...]:
 
 
 @own_decompositions()
-def decomposed(
-    program: ExportedProgram, kept: frozenset[Any] = frozenset()
-) -> ExportedProgram:
+def decomposed(program: ExportedProgram, kept: frozenset[Any] = frozenset()) -> ExportedProgram:
     """What ``program.run_decompositions`` makes of a program; the program itself is left alone.
 
     Each different operator (arguments, shapes, strides and types are the same) is broken down once,

@@ -51,8 +51,8 @@ def with_rows_as_given(program: ExportedProgram) -> ExportedProgram:
     sorts = [node.name for node in known.graph.nodes if node.target in _SORTS]
     for name in sorts:
         graph = copied_graph(known)
-        sort = next(node for node in graph.nodes if node.name == name)
-        rows = _SortedRows.of(sort)
+        sort = next((node for node in graph.nodes if node.name == name), None)
+        rows = _SortedRows.of(sort) if sort else None
         if rows is not None and rows.follow():
             rows.replace()
             graph.eliminate_dead_code()
@@ -69,7 +69,7 @@ class _SortedRows:
         values: the node of the numbers in order, if there is one.
         order: the node that says where each was.
         rows: nodes with a row of each in order, these two among them.
-        inverse: nodes that say where in this order each row is.
+        inverse: nodes that say where in this order each row is, and sorts that do.
         offsets: nodes that say behind which row a group ends.
         ends: nodes whose rows are in the order from before again.
     """
@@ -146,8 +146,11 @@ class _SortedRows:
         if node.target is _ATEN.index_put.default:
             _, places, numbers = node.args[:3]
             is_inverse = places == [self.order] and _is_count(numbers, self.count)
+        elif node.target in _SORTS:
+            is_inverse = node.args[0] is self.order and not _argument(node, "descending")
         else:
-            is_inverse = node.target is _ATEN.argsort.default and node.args == (self.order,)
+            is_second = node.target is operator.getitem and node.args[1] == 1
+            is_inverse = is_second and node.args[0] in self.inverse
         if is_inverse:
             self.inverse.add(node)
         return is_inverse
@@ -175,10 +178,10 @@ class _SortedRows:
             return node.args[0] in self.rows
         if node.target is _ATEN.index.Tensor:
             return node.args[0] not in self.rows and list(node.args[1]) == taken
-        results = node.meta["val"]
+        results = node.meta.get("val", ())
         results = results if isinstance(results, list | tuple) else [results]
         first = _value(taken[0])
-        if any(own.ndim < 1 or own.shape[0] != self.count for own in results):
+        if not results or any(own.ndim < 1 or own.shape[0] != self.count for own in results):
             return False
         if node.target in _VIEWS:
             return True

@@ -26,14 +26,14 @@ class GroupProducts:
     before: ``own = take(w, ids, axis=0); y = matmul(x, permute_dims(own))``
     after:  ``y[s, i, j] = sum(x[s, i, k] * w[ids[s], j, k])``
 
-    A rule that knows of such products (``Grouped`` in :mod:`tvm_tile.graph.positions`) then computes
-    rows of the same matrix side by side: no order among the rows matters to a product, which is
-    PIT's rule (section 3.1). The copy, ``take``, would be as large as the matrices of all rows.
+    A rule that knows of such products (``Grouped`` in :mod:`tvm_tile.graph.positions`) computes
+    rows of the same matrix side by side then: no order among the rows matters to a product, which
+    is PIT's rule (section 3.1). The copy, ``take``, would be as large as the matrices of all rows.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return _Grouping(mod).rewritten(mod)
+        return _GroupedProducts(mod).rewritten(mod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _LookedUp:
     Attributes:
         table: all matrices, (matrices, ., .).
         ids: number of each product's own, (products,).
-        mode: what :func:`relax.op.take` does with a number outside of the table.
+        mode: mode of :func:`relax.op.take`, for numbers outside of the table.
         is_transposed: whether products take them with their axes exchanged.
     """
 
@@ -66,7 +66,7 @@ class _LookedUp:
 
 
 @mutator
-class _Grouping(ModuleRewriter):
+class _GroupedProducts(ModuleRewriter):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if call.op != ir.Op.get("relax.matmul") or static_shape(call.ty) is None:

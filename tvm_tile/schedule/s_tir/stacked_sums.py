@@ -18,6 +18,7 @@ Likewise the halves of one sum, where ``y[m, n] = f(a[m, n], a[m, n + N])`` is m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -98,15 +99,6 @@ def halved(
         axes = [v if not v.var.same_as(var) else _axis(half, var) for v in own.iter_vars]
         return replace_parts(_summing(own, _with(term, load, read), sums, part), iter_vars=axes)
 
-    def looking_up(own: SBlock, part: Any) -> SBlock:
-        at = own.body.indices[place]
-        where = _cut(own.body.indices, place, part, at)
-        value = substituted(own.body.value, {at: part * half + at})
-        axes = [v if not v.var.same_as(at) else _axis(half, at) for v in own.iter_vars]
-        store = tirx.BufferStore(operand, value, where)
-        parts = {"reads": reads_of(value), "writes": [element(operand, where)], "body": store}
-        return replace_parts(own, iter_vars=axes, **parts)
-
     def change(nest: Any) -> Any:
         (realize,) = nodes_in(nest, SBlockRealize)
         own = realize.block
@@ -116,7 +108,8 @@ def halved(
         if own.same_as(first):
             return _over_sums(_half_as_long(nest, var, half), 2, halving)
         if own.body.buffer.same_as(load.source):
-            return _over_sums(_half_as_long(nest, own.body.indices[place], half), 2, looking_up)
+            nest = _half_as_long(nest, own.body.indices[place], half)
+            return _over_sums(nest, 2, partial(_looking_up, operand, place, half))
         return nest
 
     params = [operand if param.same_as(load.source) else param for param in func.params]
@@ -127,6 +120,17 @@ def halved(
     shapes = ({str(operand.name): Divided(place, half)},) if is_param else ()
     merged = MergedShapes(shapes, tuple(func.params))
     return tirx.PrimFunc(params, changed.body, func.ret_type, func.attrs), merged
+
+
+def _looking_up(operand: Any, place: int, half: int, own: SBlock, part: Any) -> SBlock:
+    """A block that makes an operand, of which one dimension becomes two: halves, and their own."""
+    at = own.body.indices[place]
+    where = _cut(own.body.indices, place, part, at)
+    value = substituted(own.body.value, {at: part * half + at})
+    axes = [v if not v.var.same_as(at) else _axis(half, at) for v in own.iter_vars]
+    store = tirx.BufferStore(operand, value, where)
+    parts = {"reads": reads_of(value), "writes": [element(operand, where)], "body": store}
+    return replace_parts(own, iter_vars=axes, **parts)
 
 
 def _half_as_long(nest: Any, var: Any, half: int) -> Any:

@@ -17,7 +17,8 @@ within a group is the same in every run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -65,6 +66,36 @@ def declare_table(groups: Grouped, size: int) -> RowTable:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _ThreadRows:
+    """Rows of one thread, while its code is written.
+
+    Attributes:
+        groups: the groups.
+        group: number of a row's group.
+        buffers: tensors that ``group`` reads, by name.
+        thread: its number, and how many threads there are.
+        end: rows that a call has.
+    """
+
+    groups: Grouped
+    group: Expression
+    buffers: Mapping[str, Any]
+    thread: tuple[Any, int]
+    end: Any
+
+    def each(self, body: Callable[[Any, Any], None]) -> None:
+        """Write the loop over the rows; ``body`` gets a row's number and its group's."""
+        thread, threads = self.thread
+        axes = self.groups.rows
+        with ib.serial(-(-self.groups.count // threads)) as turn:
+            row = ib.Bind(turn * threads + thread)
+            with ib.If(row < self.end), ib.Then():
+                place = dict(digits(row, axes, [axis.extent for axis in axes]))
+                found = self.group.at(place, (), self.buffers)
+                body(row, ib.Bind(tirx.Cast("int32", found)))
+
+
 def list_rows(
     groups: Grouped,
     group: Expression,
@@ -80,61 +111,64 @@ def list_rows(
         group: number of a row's group.
         table: memory for the result.
         shape: rows of a tile, and threads of a block.
-        buffers: what ``group`` reads, by name.
+        buffers: tensors that ``group`` reads, by name.
         limits: how far the axes of the rows go in a call; rows behind it are in no group.
     """
     size, threads = shape
     own, thread = ib.cta_id([groups.axis.extent]), ib.thread_id([threads])
-    extents = [axis.extent for axis in groups.rows]
     end = count_all(groups.rows, limits)
-    each = -(-groups.count // threads)
-    shared = [ib.alloc_buffer((threads,), "int32", scope="shared") for _ in range(2)]
-    turns = [ib.alloc_buffer((threads // TURN,), "int32", scope="shared") for _ in range(2)]
-    below, equal, before, first = (
-        ib.alloc_buffer((1,), "int32", scope="local") for _ in range(4)
-    )
-
-    def add(register: Any, value: Any) -> None:
-        ib.buffer_store(register, register[0] + tirx.Cast("int32", value), [0])
-
-    def rows(body: Any) -> None:
-        with ib.serial(each) as turn:
-            row = ib.Bind(turn * threads + thread)
-            with ib.If(row < end), ib.Then():
-                place = dict(digits(row, groups.rows, extents))
-                body(row, ib.Bind(tirx.Cast("int32", group.at(place, (), buffers))))
+    rows = _ThreadRows(groups, group, buffers, (thread, threads), end)
+    below, equal = _register(), _register()
 
     def count(_: Any, found: Any) -> None:
-        add(below, found < own)
-        add(equal, found == own)
+        _add(below, found < own)
+        _add(equal, found == own)
+
+    rows.each(count)
+    first, before, count_of_group = _totals(below, equal, thread, threads)
 
     def keep(row: Any, found: Any) -> None:
         with ib.If(found == own), ib.Then():
             ib.buffer_store(table.order, row, [first[0] + before[0]])
-            add(before, tirx.const(1))
+            _add(before, tirx.const(1))
 
-    for register in (below, equal, before, first):
-        ib.buffer_store(register, tirx.const(0), [0])
-    rows(count)
+    rows.each(keep)
+    _tell_slots(own, (first[0], count_of_group[0]), table, size, (thread, threads))
+
+
+def _totals(below: Any, equal: Any, thread: Any, threads: int) -> tuple[Any, Any, Any]:
+    """Sum of all threads' ``below``, of ``equal`` of the threads before, and of all ``equal``."""
+    shared = [ib.alloc_buffer((threads,), "int32", scope="shared") for _ in range(2)]
+    turns = [ib.alloc_buffer((threads // TURN,), "int32", scope="shared") for _ in range(2)]
+    before, lower, first, total = (_register() for _ in range(4))
     for memory, register in zip(shared, (below, equal), strict=True):
         ib.buffer_store(memory, register[0], [thread])
     ib.evaluate(T.cuda.cta_sync())
     turn, lane = ib.Bind(thread // TURN), ib.Bind(thread % TURN)
-    ib.buffer_store(below, tirx.const(0), [0])
     with ib.serial(TURN) as other:
-        add(below, shared[0][turn * TURN + other])
-        add(before, tirx.Select(other < lane, shared[1][turn * TURN + other], tirx.const(0)))
+        _add(lower, shared[0][turn * TURN + other])
+        _add(before, tirx.Select(other < lane, shared[1][turn * TURN + other], tirx.const(0)))
     with ib.If(lane == TURN - 1), ib.Then():
-        ib.buffer_store(turns[0], below[0], [turn])
+        ib.buffer_store(turns[0], lower[0], [turn])
         ib.buffer_store(turns[1], before[0] + equal[0], [turn])
     ib.evaluate(T.cuda.cta_sync())
-    ib.buffer_store(equal, tirx.const(0), [0])
     with ib.serial(threads // TURN) as other:
-        add(first, turns[0][other])
-        add(equal, turns[1][other])
-        add(before, tirx.Select(other < turn, turns[1][other], tirx.const(0)))
-    rows(keep)
-    _tell_slots(own, (first[0], equal[0]), table, size, (thread, threads))
+        _add(first, turns[0][other])
+        _add(total, turns[1][other])
+        _add(before, tirx.Select(other < turn, turns[1][other], tirx.const(0)))
+    return first, before, total
+
+
+def _register() -> Any:
+    """A register of a thread that is zero."""
+    register = ib.alloc_buffer((1,), "int32", scope="local")
+    ib.buffer_store(register, tirx.const(0), [0])
+    return register
+
+
+def _add(register: Any, value: Any) -> None:
+    """Add a number, or one where a condition holds."""
+    ib.buffer_store(register, register[0] + tirx.Cast("int32", value), [0])
 
 
 def _tell_slots(
@@ -158,7 +192,7 @@ def gather_rows(
 
     Args:
         product: the product, with its left operand as it lies.
-        table: what :func:`list_rows` found.
+        table: result of :func:`list_rows`.
         buffers: the function's parameters by name, and the copy by that of :data:`SORTED`.
         limits: how far the axes of the rows go in a call.
     """

@@ -72,7 +72,7 @@ class RowTable:
 
     Attributes:
         order: numbers of all rows, those of a group side by side; int32.
-        slots: of each slot the group, the place in ``order`` of the tile's first row, and how many
+        slots: group of each slot, the place in ``order`` of the tile's first row, and how many
             rows it has, none of an empty one; int32, (slots, 3).
     """
 

@@ -25,12 +25,12 @@ from tvm_tile.device.device import Device
 from tvm_tile.schedule.pipelines.ahead import Ahead
 from tvm_tile.schedule.pipelines.through_registers import ThroughRegisters
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
+from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, list_groups
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import RowTable, find_part, find_part_of_group
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
-from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, list_groups
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
     declare_parts,

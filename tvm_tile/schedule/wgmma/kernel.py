@@ -41,7 +41,7 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
-from tvm_tile.schedule.tensor_cores.place import Boxed, Listed, Place
+from tvm_tile.schedule.tensor_cores.place import Boxed, Listed, Place, Side
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import (
@@ -98,8 +98,9 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         ib.evaluate(T.cuda.cta_sync())
         kernel = _WarpgroupKernel(block, tile, sides, maps, ring, turns)
         memory = block.sums_behind(data, tile.sum_dtype)
-        is_listed = groups is not None and table is not None
-        rows = Listed(groups, table.order) if is_listed else Boxed(left, tile.rows, tile.block_rows)
+        rows: Side = Boxed(left, tile.rows, tile.block_rows)
+        if groups is not None and table is not None:
+            rows = Listed(groups, table.order)
         columns = Boxed(right, tile.columns, tile.width)
         store = SumStore(rows, columns, epilogue, seen, memory)
         block.specialise(partial(_produce, kernel), partial(_consume, kernel, store))

@@ -184,7 +184,9 @@ def warp_work(
     shape = (math.prod(tile.warps), tile.warp_rows, tile.warp_columns)
     blocks = tile.blocks(product)
     stored = store_part(work, tile.sum_layout, shape, written, blocks)
-    then = (adding_work(tile.parts, size, device),) if tile.parts > 1 else ()
+    then: tuple[Work, ...] = ()
+    if tile.parts > 1:
+        then = (adding_work(tile.parts, size, device),)
     if product.groups is not None:
         threads = grouping_threads(product.groups, device)
         then = (grouping_work(product.groups, threads, device), *then)

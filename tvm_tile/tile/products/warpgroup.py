@@ -100,8 +100,8 @@ def shorter_work(product: Product, device: Device, tile: WarpgroupTile, work: St
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
     """Number of tiles that cover a product; of rows in groups, on the average."""
     if product.groups is not None:
-        tiles = product.groups.tiles(rows[0]) * math.prod(counts(product.right.free, columns))
-        return math.ceil(tiles)
+        across = math.prod(counts(product.right.free, columns))
+        return math.ceil(product.groups.tiles(rows[0]) * across)
     tiles = (*counts(product.left.free, rows), *counts(product.right.free, columns))
     return product.batches * math.prod(tiles)
 

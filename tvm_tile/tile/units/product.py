@@ -111,8 +111,8 @@ class Product:
         left, right = own(self.left), own(self.right)
         write = replace(self.write, tensor=tensor)
         groups = self.groups and replace(self.groups, rows=shorter(self.groups.rows))
-        parts = {"batch": shorter(self.batch), "write": write, "groups": groups}
-        return replace(self, left=left, right=right, **parts)
+        found = replace(self, left=left, right=right, batch=shorter(self.batch), write=write)
+        return replace(found, groups=groups)
 
     @property
     def flops(self) -> int:
