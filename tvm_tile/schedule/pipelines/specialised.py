@@ -144,12 +144,13 @@ class PersistentBlock:
         return count_tiles(self.product, rows, columns, self.limits)
 
     def _of_group(self, table: RowTable, index: Any, counts: Sequence[Any]) -> Place:
-        """The first value of every axis in a tile of rows in groups; columns go first."""
-        assert self.product.groups is not None, "of which the table is"
-        columns = math.prod(counts)
-        origin = table.origin(self.product.groups, ib.Bind(index // columns))
-        axes, box = self.boxes[1]
-        sizes = zip(digits(ib.Bind(index % columns), axes, counts), box, strict=True)
+        """The first value of every axis in a tile of rows in groups."""
+        groups = self.product.groups
+        assert groups is not None, "of which the table is"
+        (_, (size,)), (axes, box) = self.boxes
+        place = raster_place(index, groups.slots(size), math.prod(counts), self.tile.raster)
+        origin = table.origin(groups, place[0])
+        sizes = zip(digits(place[1], axes, counts), box, strict=True)
         return origin | {name: ib.Bind(value * size) for (name, value), size in sizes}
 
     def _origin(self, index: Any, counts: Sequence[Sequence[Any]]) -> Place:

@@ -118,10 +118,12 @@ def find_part_of_group(
     """
     assert product.groups is not None, "of which the table is"
     columns = count_rows(product.right, tile.columns, {})
-    origin = table.origin(product.groups, ib.Bind(block // math.prod(columns)))
+    slots = product.groups.slots(tile.rows)
+    slot, column, _ = raster_place(block, slots, math.prod(columns), tile.raster)
+    origin = table.origin(product.groups, slot)
     ib.evaluate(leaving(origin[product.groups.held] > 0))
     left = Listed(product.groups, table.order)
-    right = _side(product.right, tile.columns, columns, block % math.prod(columns), origin)
+    right = _side(product.right, tile.columns, columns, column, origin)
     return _part(tile, warp_size, thread, origin, (left, right))
 
 
