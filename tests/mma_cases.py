@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from kernel_bodies import bias_relu, mm
@@ -98,6 +99,21 @@ def _of_experts(x: Any, w: Any, ids: Any, scale: Any, bias: Any) -> Any:
     return op.astype(op.multiply(total, op.reshape(scale, (33, 1))), "float16")
 
 
+def _gated(total: Any, columns: int) -> Any:
+    """What half of the columns lets through of the other half."""
+    ends = (0, columns // 2, columns)
+    gate, up = (op.strided_slice(total, [1], [a], [b]) for a, b in pairwise(ends))
+    return op.astype(op.multiply(op.nn.silu(gate), up), "float16")
+
+
+def _gated_product(x: Any, w: Any, *, columns: int) -> Any:
+    return _gated(mm("NT", out_dtype="float32")(x, w), columns)
+
+
+def _gated_experts(x: Any, w: Any, ids: Any) -> Any:
+    return _gated(_by_expert(x, w, ids), 144)
+
+
 def _groups(name: str, rows: int, table: tuple[int, int, int], *, turned: bool = False) -> Case:
     """Rows times the matrices of a table, of each of which the last axis is the sum's."""
     depth = table[1] if turned else table[2]
@@ -120,6 +136,21 @@ GROUPS = (
             *(Input((33,), "float32"), Input((5, 72), "float16")),
         ),
     ),
+    Case(
+        "groups_gated",
+        "mma",
+        _gated_experts,
+        (Input((90, 64), "float16"), Input((5, 144, 64), "float16"), Input((90,), "int64")),
+    ),
+)
+GATED = tuple(
+    Case(
+        f"gated_{m}x{n}x{k}",
+        "mma",
+        partial(_gated_product, columns=n),
+        (Input((m, k), "float16"), Input((n, k), "float16")),
+    )
+    for m, n, k in ((72, 144, 200), (200, 528, 64), (33, 42, 72))
 )
 # Strides, or windows, that bulk copies do not take.
 ONLY_MMA = tuple(
@@ -129,7 +160,6 @@ ONLY_MMA = tuple(
         Case("narrow_sums", "mma", _narrow_sums, tuple(Input((9, 9), "float16") for _ in "ab")),
         *_batched(),
         *_convolutions(),
-        *GROUPS,
     )
 )
 MMA_CASES = (
@@ -140,4 +170,6 @@ MMA_CASES = (
     ),
     *ONLY_MMA,
     *IMAGES,
+    *GROUPS,
+    *GATED,
 )

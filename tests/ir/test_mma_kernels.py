@@ -11,7 +11,7 @@ import pytest
 from emulated import all_built, arguments, emulated_error
 from joined import joined_function
 from kernels import Case, offers, prim_functions, rules_of
-from mma_cases import GROUPS, IMAGES, MMA_CASES, ONLY_MMA
+from mma_cases import GATED, GROUPS, IMAGES, MMA_CASES, ONLY_MMA
 from warp_emulator import COMPILER
 from wgmma_cases import product_case
 
@@ -131,8 +131,8 @@ def test_the_text_computes_what_the_cpu_does(name: str, tmp_path: Path, *, late:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("entry", GROUPS, ids=lambda entry: entry.name)
-def test_rows_of_a_group_are_multiplied_side_by_side(
+@pytest.mark.parametrize("entry", [*GROUPS, *GATED], ids=lambda entry: entry.name)
+def test_rows_of_groups_and_halves_of_columns_meet(
     entry: Case, tmp_path: Path, *, late: bool
 ) -> None:
     func = joined_function(entry, A100, schedule_mma)

@@ -1,4 +1,4 @@
-"""Products of rows in groups for warpgroups: their text, run on the CPU."""
+"""Products of rows in groups, and of halves, for warpgroups: their text, run on the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from emulated import all_built, arguments, guarded, is_intact, launches, workspaces
 from joined import joined_function
 from kernels import Case, relative_difference
-from mma_cases import GROUPS
+from mma_cases import GATED, GROUPS
 from tvm import tirx
 from warp_emulator import COMPILER, emulate, tensor_maps
 
@@ -73,6 +73,21 @@ def test_rows_of_a_group_are_multiplied_side_by_side(
     of = arguments(func, {name: ids.astype("int64")})
     found = choices(func)
     for number in (0, len(found) - 1):
+        choice = found[number]()
+        assert choice is not None
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert error(choice, of, folder, late=late) < 2e-3
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("entry", GATED[:2], ids=lambda entry: entry.name)
+def test_halves_of_columns_meet(entry: Case, tmp_path: Path, *, late: bool) -> None:
+    func = joined_function(entry, SMALL, schedule_wgmma)
+    of = arguments(func)
+    found = choices(func)
+    for number in (0, len(found) // 2, len(found) - 1):
         choice = found[number]()
         assert choice is not None
         folder = tmp_path / str(number)

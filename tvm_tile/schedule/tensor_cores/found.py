@@ -24,7 +24,7 @@ from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
 from tvm_tile.schedule.tensor_cores.lookups import LookedUp, looked_up
 from tvm_tile.schedule.tensor_cores.padding import unpadded
-from tvm_tile.tile.units.product import Product, find_product
+from tvm_tile.tile.units.product import Product, find_product, paired
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,14 @@ def find_in(
     return dataclasses.replace(found, limits=limits)
 
 
+def in_pairs(found: ProductMatch | None) -> ProductMatch | None:
+    """A match whose elements are made of neighbouring sums, if they are made of several at all."""
+    if found is None or len(found.epilogue.element.given) == 1:
+        return found
+    product = paired(found.product)
+    return None if product is None else dataclasses.replace(found, product=product)
+
+
 def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
     """How far a product's axes go in a call of a function with one output."""
     if len(task.extents) != 1:
@@ -83,7 +91,7 @@ def limits_at_call(task: Task, epilogue: Epilogue, product: Product) -> Limits:
 
 
 # The rules of all matrix units ask for the same function, one behind the other.
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _find(func: tirx.PrimFunc, of_halves: bool) -> ProductMatch | None:
     """The product of a function, its axes merged; ``None`` where there is none."""
     sch, form = inlined(func, keep_producers=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tvm import tirx
@@ -89,6 +89,13 @@ class Boxed:
             inside[self.operand.free[-1].name] += number
         return inside
 
+    def of_elements(self, sums: int) -> Boxed:
+        """The side of elements that so many sums make, neighbours along the last axis."""
+        if sums == 1:
+            return self
+        operand = replace(self.operand, free=self.operand.free[:-1])
+        return Boxed(operand, self.box[:-1], self.size // sums)
+
     def keeps_together(self, count: int) -> bool:
         """Whether the side has one axis, whose extents in tensor and tile ``count`` divides."""
         free = self.operand.free
@@ -121,6 +128,12 @@ class Flat:
         extents = [axis.extent for axis in self.axes]
         first = ib.min(self.first + position, math.prod(extents) - count)
         return dict(digits(first + number, self.axes, extents))
+
+    def of_elements(self, sums: int) -> Flat:
+        """The side of elements that so many sums make, neighbours along the last axis."""
+        if sums == 1:
+            return self
+        return Flat(self.axes[:-1], self.size // sums, ib.Bind(self.first // sums))
 
     def keeps_together(self, count: int) -> bool:
         """Whether ``count`` divides the extent of the last axis."""

@@ -51,6 +51,7 @@ class SumStore:
         memory: shared, of the sums' dtype: a corner (``layout.rows``, ``layout.pitch``) a warp, or
             whatever else :meth:`lay_down` is to fill.
         layout: layout of the sums in registers.
+        sums: how many neighbouring sums of a row make an element, of which ``columns`` are.
     """
 
     rows: Side
@@ -59,6 +60,7 @@ class SumStore:
     buffers: Mapping[str, Any]
     memory: Any
     layout: SumLayout = MMA_SUMS
+    sums: int = 1
 
     def write(
         self,
@@ -87,7 +89,8 @@ class SumStore:
             registers = held + part * (each // layout.columns * layout.registers)
             self.lay_down(sums, registers, each, lane, lambda row, column: [warp, row, column])
             ib.evaluate(T.cuda.warp_sync())
-            self._take_up((row, first + part * each), each, warp, lane, origin)
+            start = (first + part * each) // self.sums
+            self._take_up((row, start), each // self.sums, warp, lane, origin)
             ib.evaluate(T.cuda.warp_sync())
 
     def lay_down(
@@ -130,13 +133,22 @@ class SumStore:
             place = {**origin, **rows}
             inside = {**origin, **self.rows.inside(first[0] + row, origin)} if fits else place
             with when([lane < threads * per_pass] if threads * per_pass < layout.warp else []):
-                self.neighbours(
-                    width,
-                    lambda v: self.memory[warp, row, column + v],
-                    first[1] + column,
-                    place,
-                    Guard(tuple(fits), inside),
-                )
+                total = self._laid_down([warp, row], column, width)
+                guard = Guard(tuple(fits), inside)
+                self.neighbours(width, total, first[1] + column, place, guard)
+
+    def _laid_down(self, row: list[Any], column: Any, count: int) -> Callable[[Any], Any]:
+        """The sums of neighbouring elements in a row of memory, by number; of elements that are
+        made of several a tuple of these, which are loaded here."""
+        if self.sums == 1:
+            return lambda v: self.memory[(*row, column + v)]
+        held = ib.alloc_buffer((count * self.sums,), str(self.memory.ty.dtype), scope="local")
+        wide = math.gcd(count * self.sums, QUAD)
+        for first in range(0, count * self.sums, wide):
+            with ib.vectorized(wide) as v:
+                own = self.memory[(*row, column * self.sums + first + v)]
+                ib.buffer_store(held, own, [first + v])
+        return lambda v: tuple(held[v * self.sums + own] for own in range(self.sums))
 
     def quad(
         self, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard | None = None
@@ -182,7 +194,8 @@ class SumStore:
         together = min(count, self.epilogue.together)
         _, column_fits = self.columns.at(column, place)
         fits = [*guard.fits, *column_fits]
-        if not fits and self.epilogue.element.is_vectorizable:
+        is_vector = self.epilogue.element.is_vectorizable and self.sums == 1
+        if not fits and is_vector:
             for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     value, indices = self._value(total(first + v), column + first + v, place)
@@ -198,7 +211,7 @@ class SumStore:
             value, _ = self.epilogue.at({**guard.inside, **columns}, total(v), self.buffers)
             ib.buffer_store(values, value, [v])
 
-        if self.epilogue.element.is_vectorizable:
+        if is_vector:
             for first in range(0, count, together):
                 with ib.vectorized(together) as v:
                     compute(first + v)

@@ -20,7 +20,7 @@ _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min, tirx.
 
 def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
     """The work of an epilogue for each sum of a product."""
-    columns = product.right.free
+    columns = product.right.free[:-1] if product.sums > 1 else product.right.free
     # Of a single column there is no axis.
     is_ragged = not columns or columns[-1].extent % QUAD > 0
     element = epilogue.element

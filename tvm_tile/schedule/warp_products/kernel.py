@@ -29,7 +29,7 @@ from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, list_groups
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import RowTable, find_part, find_part_of_group
-from tvm_tile.schedule.tensor_cores.place import Place
+from tvm_tile.schedule.tensor_cores.place import Flat, Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.warp_products.parts import (
     add_parts,
@@ -98,7 +98,10 @@ def _write_tiles(
     ib.evaluate(T.cuda.cta_sync())
     dtype = tile.unit.acc_dtype
     memory = ib.decl_buffer(tile.store_shape, dtype, data=shared.data, scope=kind.scope)
-    store = SumStore(*own.sides, epilogue, seen, memory, layout)
+    rows, columns = own.sides
+    assert product.sums == 1 or isinstance(columns, Flat), "columns of what is contiguous in depth"
+    columns = columns.of_elements(product.sums) if isinstance(columns, Flat) else columns
+    store = SumStore(rows, columns, epilogue, seen, memory, layout, product.sums)
     store_strips(store, tile, pipeline.sums, (own.rows, own.columns), thread, own.origin)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from tvm import tirx
 
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in, in_pairs
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.warp_products.image import write_image_kernel
@@ -30,13 +30,13 @@ from tvm_tile.tile.units.product import fold_window
 
 def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
     """Tiles for a product of dtypes that NVIDIA's device multiplies a warp at a time."""
-    found = find_in(task, mma_dtypes(task.device), in_groups=True)
+    found = in_pairs(find_in(task, mma_dtypes(task.device), of_halves=True, in_groups=True))
     if found is None:
         return ()
     folded, device, scene = _folded(found), task.device, task.scene
     work = store_work(found.epilogue, found.product)
     # An image's part is whole at all extents, or is told by none.
-    is_whole = not found.limits and found.group is None
+    is_whole = not found.limits and found.group is None and found.product.sums == 1
     images = construct_image(found.product, device, count, work, scene) if is_whole else ()
     others = construct_mma(folded.product, device, count, work, scene)
     tiles = sorted((*images, *others), key=lambda tile: tile.seconds)[:count]
@@ -51,7 +51,8 @@ def schedule_mma(task: Task, count: int) -> Sequence[Choice]:
 
 def mma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] | None:
     """Predicted seconds of an mma tile in some calls; ``None`` if there is no such tile."""
-    found = _find(task, mma_dtypes(task.device))
+    found = in_pairs(find_in(task, mma_dtypes(task.device), of_halves=True, in_groups=True))
+    found = None if found is None else _folded(found)
     return times_over(found, task, construct_mma, shorter_work, tile, points)
 
 

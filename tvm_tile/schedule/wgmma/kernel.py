@@ -101,8 +101,8 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         rows: Side = Boxed(left, tile.rows, tile.block_rows)
         if groups is not None and table is not None:
             rows = Listed(groups, table.order)
-        columns = Boxed(right, tile.columns, tile.width)
-        store = SumStore(rows, columns, epilogue, seen, memory)
+        columns = Boxed(right, tile.columns, tile.width).of_elements(product.sums)
+        store = SumStore(rows, columns, epilogue, seen, memory, sums=product.sums)
         block.specialise(partial(_produce, kernel), partial(_consume, kernel, store))
     return builder.get()
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.rule import Choice, Task, choices_of
-from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
+from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in, in_pairs
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
@@ -52,7 +52,8 @@ def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] |
 
 def _find(task: Task) -> ProductMatch | None:
     """The product of a function, as copies have it."""
-    found = find_in(task, warpgroup_dtypes(task.device), in_groups=True)
+    dtypes = warpgroup_dtypes(task.device)
+    found = in_pairs(find_in(task, dtypes, of_halves=True, in_groups=True))
     if found is None:
         return None
     if found.group is not None:

@@ -136,6 +136,8 @@ def in_parts(tile: WarpTile[_Unit], product: Product, device: Device) -> Iterato
         device: the device that computes it.
     """
     yield tile
+    if product.sums > 1:
+        return
     chunks = math.prod(chunk_counts(product, tile.depth))
     blocks = _MOST_BLOCKS * device.multi_processor_count
     most = min(blocks // tile.grid, chunks // _LEAST_CHUNKS)

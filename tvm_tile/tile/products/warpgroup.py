@@ -181,15 +181,24 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
             continue  # more than half of a thread's registers would hold sums
         size = ROWS * instructions * (1 if alternates else consumers)
         rows = _box(product.left, size, LINE // element)
-        columns = _box(product.right, width, LINE // element, _LEAST_NEIGHBOURS)
+        columns = _columns(product, width, LINE // element)
         if rows is None or columns is None:
             continue
         shape = (consumers, alternates, instructions, width)
         shares = _ALONE if alternates else _SHARES
-        if product.groups is not None:
-            shares = tuple(share for share in _SHARES if share[0] == 1)
+        if product.groups is not None or product.sums > 1:
+            shares = tuple(share for share in shares if share[0] == 1)
         for splits, blocks in shares:
             yield _tile(product, device, rows, columns, (*shape, splits, blocks))
+
+
+def _columns(product: Product, width: int, line: int) -> tuple[int, ...] | None:
+    """Extents of the columns' axes in a tile of ``width``; sums of an element are in one."""
+    if product.sums == 1:
+        return _box(product.right, width, line, _LEAST_NEIGHBOURS)
+    operand = replace(product.right, free=product.right.free[:-1])
+    box = _box(operand, width // product.sums, line, _LEAST_NEIGHBOURS)
+    return None if box is None else (*box, product.sums)
 
 
 @functools.cache

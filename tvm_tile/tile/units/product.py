@@ -69,6 +69,8 @@ class Product:
         write: the output.
         groups: groups of the rows, if each has a matrix of its own on the right; ``None``: all have
             the same.
+        sums: how many sums make an element of the output: neighbours along the last of the right
+            operand's axes.
     """
 
     left: Operand
@@ -78,6 +80,7 @@ class Product:
     depth: Axis
     write: Access
     groups: Grouped | None = None
+    sums: int = 1
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -182,6 +185,41 @@ def _of_groups(product: Product, groups: Grouped) -> Product | None:
     read = round(right.size * min(1.0, groups.met / groups.axis.extent))
     left, right = replace(left, free=groups.rows), replace(right, read_size=read)
     return replace(product, left=left, right=right, groups=groups)
+
+
+def paired(product: Product) -> Product | None:
+    """A product of whose halves of columns elements are made, as one of pairs of columns.
+
+    before: ``y[m, n] = f(a[m, n], a[m, n + N])`` with ``a[m, n] = sum over k of x[m, k] * w[n, k]``
+    after:  ``y[m, n] = f(a[m, n, 0], a[m, n, 1])`` where ``w[n, h, k]`` is ``w[N * h + n, k]``
+
+    Returns:
+        ``None`` where columns are no dimension of the right operand, or contiguous in it.
+    """
+    right = product.right
+    if len(right.free) != 1 or not right.is_depth_major:
+        return None
+    (column,) = right.free
+    dimensions = right.dimensions
+    place = next(p for p, index in enumerate(right.indices) if index.coefficient(column.name))
+    extent, index, stride = dimensions[place]
+    half = column.extent // 2
+    if index != AffineIndex(((column.name, 1),)) or extent != 2 * half:
+        return None
+    inner = Axis(f"{column.name}.half", 2)
+    parts = (half, index, stride), (2, AffineIndex(((inner.name, 1),)), half * stride)
+    right = _seen_as(right, [*dimensions[:place], *parts, *dimensions[place + 1 :]])
+    write = product.write
+    shape = tuple(
+        extent // 2 if index.coefficient(column.name) else extent
+        for index, extent in zip(write.indices, write.tensor.shape, strict=True)
+    )
+    return replace(
+        product,
+        right=replace(right, free=(replace(column, extent=half), inner)),
+        write=replace(write, tensor=replace(write.tensor, shape=shape)),
+        sums=2,
+    )
 
 
 def fold_window(product: Product, line: int) -> Product:
