@@ -85,7 +85,7 @@ def fusion_passes(
         NarrowProducts(multiplied),
         *grouping,
         GroupProducts(),
-        ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device), as_stored),
+        ReadTransposed(dtypes_by_depth(device) | matrix_core_dtypes(device), as_stored, multiplied),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         ChannelsLast(multiplied),

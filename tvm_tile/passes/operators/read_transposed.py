@@ -33,27 +33,38 @@ class ReadTransposed:
     stored: so they are stored once. Other constants are transposed here. So are weights in
     ``dtypes_by_depth``, the other way: their summed axis becomes the contiguous one. (TVM's own
     FuseTransposeMatmul knows the second operand only, and fails where both are the same tensor.)
+    As they are stored stay those of ``multiplied`` types, too, whose product's halves are taken
+    apart: so matrix units multiply columns of both halves side by side.
 
     Args:
         dtypes_by_depth: types that matrix units multiply only, or best, where the summed axis is
             contiguous.
         as_stored: whether all constants are read as they are stored.
+        multiplied: types that matrix units multiply.
     """
 
     dtypes_by_depth: frozenset[str] = frozenset()
     as_stored: bool = False
+    multiplied: frozenset[str] = frozenset()
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        return folded(mod, _TransposedReading(mod, self.dtypes_by_depth, self.as_stored))
+        readers = _Readers.of(mod, self.multiplied)
+        return folded(mod, _TransposedReading(mod, readers, self.dtypes_by_depth, self.as_stored))
 
 
 @mutator
 class _TransposedReading(ModuleRewriter):
-    def __init__(self, mod: tvm.IRModule, dtypes_by_depth: frozenset[str], as_stored: bool) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        readers: _Readers,
+        dtypes_by_depth: frozenset[str],
+        as_stored: bool,
+    ) -> None:
         super().__init__(mod)
         self._dtypes_by_depth, self._as_stored = dtypes_by_depth, as_stored
-        self._readers = _Readers.of(mod)
+        self._readers = readers
         self._turned: dict[Any, relax.Expr] = {}  # weights -> these, transposed
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -105,17 +116,19 @@ class _TransposedReading(ModuleRewriter):
 class _Readers(PyExprVisitor):
     """Finds the constants that are read as they are stored.
 
-    Those are all but weights that only products of many rows read, transposed.
+    Those are all but weights that only products of many rows read, transposed, and whole.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, multiplied: frozenset[str]) -> None:
         self.constants: set[Any] = set()
+        self._multiplied = multiplied
+        self._made: dict[Any, Any] = {}
         self._transposed: dict[Any, Any] = {}  # variable -> the constant that it is made of
 
     @classmethod
-    def of(cls, mod: tvm.IRModule) -> _Readers:
+    def of(cls, mod: tvm.IRModule, multiplied: frozenset[str]) -> _Readers:
         """Find the readers in all Relax functions of a module."""
-        readers = cls()
+        readers = cls(multiplied)
         for func in mod.functions.values():
             if isinstance(func, relax.Function):
                 readers.visit_expr(func)
@@ -123,6 +136,7 @@ class _Readers(PyExprVisitor):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         source = transposition_source(binding.value)
+        self._made[binding.var] = binding.value
         if isinstance(source, ir.Constant):
             self._transposed[binding.var] = source
         else:
@@ -133,6 +147,19 @@ class _Readers(PyExprVisitor):
         weights = self._transposed.get(call.args[-1]) if _is_product(call) else None
         if weights is not None and is_of_few_rows(static_shape(call.ty)):
             self.constants.add(weights)
+        if _is_half(call):
+            weights = self._weights_behind(call.args[0])
+            if weights is not None and str(weights.ty.dtype) in self._multiplied:
+                self.constants.add(weights)
+
+    def _weights_behind(self, value: Any) -> Any:
+        """Weights whose product a value is, perhaps cast and with a bias."""
+        made = self._made.get(value)
+        while isinstance(made, relax.Call) and not _is_product(made):
+            if str(getattr(made.op, "name", "")) not in ("relax.add", "relax.astype"):
+                return None
+            made = next((self._made[own] for own in made.args if own in self._made), None)
+        return self._transposed.get(made.args[-1]) if isinstance(made, relax.Call) else None
 
     def visit_generic_const_(self, constant: Any) -> None:
         self.constants.add(constant)
@@ -142,6 +169,14 @@ def _is_product(call: relax.Call) -> bool:
     """Whether a call is a product of matrices."""
     is_product = call.op == ir.Op.get("relax.matmul")
     return bool(is_product and min(operand.ty.ndim for operand in call.args) >= _MATRIX)
+
+
+def _is_half(call: relax.Call) -> bool:
+    """Whether a call takes half of the columns of a tensor."""
+    if call.op != ir.Op.get("relax.strided_slice"):
+        return False
+    whole, part = static_shape(call.args[0].ty), static_shape(call.ty)
+    return bool(whole and part) and whole[-1] == 2 * part[-1] and whole[:-1] == part[:-1]
 
 
 def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:

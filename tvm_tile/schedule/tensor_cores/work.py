@@ -30,6 +30,7 @@ def store_work(epilogue: Epilogue, product: Product) -> StoreWork:
         is_ragged=is_ragged,
         read_bytes=epilogue.read_bytes,
         loads=len(element.tensors),
+        sums=product.sums,
     )
 
 

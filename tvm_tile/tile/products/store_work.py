@@ -23,6 +23,7 @@ class StoreWork:
         read_bytes: bytes of the tensors that are read beside the operands, such as residuals and
             biases, once.
         loads: tensors of which each sum's place reads an element.
+        sums: how many sums make an element, for which all of this is done once.
     """
 
     operations: int = 0
@@ -30,6 +31,7 @@ class StoreWork:
     is_ragged: bool = False
     read_bytes: int = 0
     loads: int = 0
+    sums: int = 1
 
     def storing(self, warps: int, each: float) -> tuple[float, float]:
         """Arithmetic of all warps, and what they load and store outside of shared memory.
@@ -43,6 +45,7 @@ class StoreWork:
             loads and stores, of four neighbours where these lie together.
         """
         wide = QUAD if self.is_wide else 1
+        each /= self.sums
         return warps * each * (self.operations + 1), warps * each / wide * (self.loads + 1)
 
     def stored(self, size: float, run: float) -> float:
