@@ -127,7 +127,7 @@ def test_every_summand_is_met_once(operator: Operator, loops: Loops) -> None:
         met: Counter[tuple[int, ...]] = Counter()
         boxes = boxes_of(product, tile)
         for rank in range(tile.splits):
-            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank, 0).own_chunks()
+            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank, 0).own_chunks({})
             for chunk in range(count):
                 place = chunk_place(product, tile.depth, first + chunk)
                 met[values((*product.steps, product.depth), place)] += 1

@@ -32,6 +32,7 @@ from tvm_tile.build.leaving import leaving
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.graph.tile_graph import Axis
+from tvm_tile.schedule.pipelines.lists import Lists
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.place import raster_place
 from tvm_tile.schedule.threads import begin_kernel
@@ -55,6 +56,7 @@ class PersistentBlock:
         rank: the block's number among those that share its tiles.
         number: the block's among all.
         thread: its number in the block.
+        lists: chunks that each tile walks, where not all.
     """
 
     product: Product
@@ -64,6 +66,7 @@ class PersistentBlock:
     rank: Any
     number: Any
     thread: Any
+    lists: Lists | None = None
 
     def stages(self) -> Any:
         """Shared memory for a tile's stages, and behind them for what its sums go out through.
@@ -113,9 +116,29 @@ class PersistentBlock:
         with ib.serial((self._count(counts) - start + step - 1) // step) as turn:
             body(self._origin(ib.Bind(start + turn * step), counts))
 
-    def own_chunks(self) -> tuple[Any, Any]:
-        """Number of the first of the block's chunks of a tile's sum, and how many there are."""
+    def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
+        """Run ``body`` for the number of each of the block's chunks of a tile's sum.
+
+        Args:
+            origin: first values of the tile's axes.
+            body: function that writes the code for a chunk.
+        """
+        if self.lists is not None:
+            self.lists.for_chunks(origin, body)
+            return
+        first, count = self.own_chunks(origin)
+        with ib.serial(count) as chunk:
+            body(first + chunk)
+
+    def own_chunks(self, origin: Place) -> tuple[Any, Any]:
+        """Number of the first of the block's chunks of a tile's sum, and how many there are.
+
+        Args:
+            origin: first values of the tile's axes.
+        """
         tile, each = self.tile, self.tile.chunks_each
+        if self.lists is not None:
+            return 0, self.lists.count(origin)
         if tile.splits == 1:
             return 0, each
         first = ib.Bind(self.rank * each)
@@ -144,11 +167,15 @@ class PersistentBlock:
 
 
 def launch(
-    product: Product, boxes: tuple[Boxes, Boxes], tile: RingTile, limits: Limits
+    product: Product,
+    boxes: tuple[Boxes, Boxes],
+    tile: RingTile,
+    limits: Limits,
+    lists: Lists | None = None,
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
     number, rank, thread = begin_kernel(tile.grid, tile.block_size, tile.splits)
-    return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, number, thread)
+    return PersistentBlock(product, boxes, tile, bound_limits(limits), rank, number, thread, lists)
 
 
 def specialise(

@@ -20,6 +20,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.products.ring import (
@@ -176,11 +178,12 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
         size = ROWS * instructions * (1 if alternates else consumers)
         rows = _box(product.left, size, LINE // element)
         columns = _box(product.right, width, LINE // element, _LEAST_NEIGHBOURS)
-        if rows is None or columns is None:
-            continue
+        if rows is None or columns is None or (alternates and product.listed):
+            continue  # in turns, each skips as many chunks as the other's tile has
         shape = (consumers, alternates, instructions, width)
         for splits, blocks in _ALONE if alternates else _SHARES:
-            yield _tile(product, device, rows, columns, (*shape, splits, blocks))
+            if not (product.listed and splits > 1):  # parts of a sum would be of unlike lists
+                yield _tile(product, device, rows, columns, (*shape, splits, blocks))
 
 
 @functools.cache
@@ -263,7 +266,27 @@ def _tile(
     launched = launched_registers(device, blocks, tile.block_size)
     if launched < width // 2 + _OPERAND_REGISTERS:
         return None
-    return fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
+    found = fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
+    return found and replace(found, walked=_walked(product, device, found))
+
+
+def _walked(product: Product, device: Device, tile: WarpgroupTile) -> float:
+    """Share of its tiles' chunks that the busiest multiprocessor walks: of lists they differ."""
+    if product.listed is None:
+        return 1.0
+    sides = (product.left.free, tile.rows), (product.right.free, tile.columns)
+    rows, columns = (math.prod(counts(*side)) for side in sides)
+    index = np.arange(tile.tiles)
+    first = index // (tile.raster * columns) * tile.raster
+    rest = index % (tile.raster * columns)
+    size = np.minimum(rows - first, tile.raster)
+    is_left = product.left.listed is not None
+    place = first + rest % size if is_left else rest // size
+    (box,) = tile.rows if is_left else tile.columns
+    each = np.array(product.listed.counts(box))[place]
+    units = device.multi_processor_count
+    busiest = np.bincount(index % tile.grid % units, each).max()
+    return float(busiest / (-(-tile.tiles // units) * tile.chunks))
 
 
 def line_chunks(product: Product) -> list[int]:
@@ -294,7 +317,7 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
         wavefronts=filled / WAVEFRONT,
         flops=chunk_flops(tile),
     )
-    moved = (left.read_size + right.read_size, product.write.tensor.size)
+    moved = (product.read_size, product.write.tensor.size)
     return ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_tile.graph.listed import Listed
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
@@ -29,6 +30,7 @@ class Operand:
         strides: bytes between neighbours along each dimension.
         size: bytes in memory.
         read_size: bytes of these that are read, which are fewer of a slice.
+        listed: chunks of the depth that are not zeros; ``None`` where all may have others.
     """
 
     tensor: Tensor
@@ -38,6 +40,7 @@ class Operand:
     strides: tuple[int, ...]
     size: int
     read_size: int
+    listed: Listed | None = None
 
     @property
     def extent(self) -> int:
@@ -104,6 +107,21 @@ class Product:
         return replace(self, left=left, right=right, batch=shorter(self.batch), write=write)
 
     @property
+    def listed(self) -> Listed | None:
+        """Lists of the chunks that are not zeros, if one of the operands has some."""
+        return self.left.listed or self.right.listed
+
+    @property
+    def read_size(self) -> int:
+        """Bytes of both operands that are read; of one with lists, of what these tell."""
+        shares = [1.0 if side.listed is None else side.listed.share for side in self._sides]
+        return sum(int(s.read_size * n) for s, n in zip(self._sides, shares, strict=True))
+
+    @property
+    def _sides(self) -> tuple[Operand, Operand]:
+        return self.left, self.right
+
+    @property
     def flops(self) -> int:
         """A multiply-add is two."""
         summed = self.depth.extent * math.prod(axis.extent for axis in self.steps)
@@ -112,7 +130,7 @@ class Product:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        return self.left.read_size + self.right.read_size + self.write.tensor.size
+        return self.read_size + self.write.tensor.size
 
 
 def find_product(operator: Operator) -> Product | None:

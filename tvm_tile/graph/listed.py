@@ -1,0 +1,85 @@
+"""Which chunks of a summed axis a product needs, where some are zeros: lists that a table tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+WORD = 32  # chunks that a number of a table tells of
+_FINEST = 8  # columns that a tile has at least
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """For each group of a matrix's columns the chunks that are not zeros, one at least.
+
+    The columns are those of a product's right operand; of a left one, they are its rows.
+
+    Attributes:
+        source: name of the tensor that has the lists as bits: ``[groups, words]`` of uint32.
+        step: columns of a group.
+        chunk: elements of the summed axis in a chunk.
+        chunks: number of chunks.
+        groups: for each group a number whose bit ``c`` says that chunk ``c`` is listed.
+    """
+
+    source: str
+    step: int
+    chunk: int
+    chunks: int
+    groups: tuple[int, ...]
+
+    @property
+    def words(self) -> int:
+        """Numbers of a group in the table."""
+        return -(-self.chunks // WORD)
+
+    @property
+    def share(self) -> float:
+        """Share of all chunks that is listed for the groups: of what has to be read."""
+        listed = sum(group.bit_count() for group in self.groups)
+        return listed / (len(self.groups) * self.chunks)
+
+    def counts(self, size: int) -> list[int]:
+        """How many chunks each tile of ``size`` columns walks: those of any of its groups."""
+        found = []
+        for first in range(0, len(self.groups) * self.step, size):
+            bits = 0
+            for group in self.groups[first // self.step : -(-(first + size) // self.step)]:
+                bits |= group
+            found.append(bits.bit_count())
+        return found
+
+    def table(self) -> np.ndarray:
+        """The lists as their tensor has them."""
+        shifts = range(0, self.words * WORD, WORD)
+        rows = [[group >> shift & (1 << WORD) - 1 for shift in shifts] for group in self.groups]
+        return np.array(rows, np.uint32)
+
+
+def listed_chunks(values: np.ndarray, chunk: int, source: str) -> Listed:
+    """The chunks of a matrix that are not zeros.
+
+    Args:
+        values: columns by the summed axis.
+        chunk: elements of the summed axis in a chunk.
+        source: name of the table.
+
+    Returns:
+        Lists of groups that are as large as they can be without more being listed. A group of
+        zeros has its first chunk.
+    """
+    by_column = np.add.reduceat(values != 0, np.arange(0, values.shape[1], chunk), axis=1) > 0
+    kept = np.logical_or.reduceat(by_column, np.arange(0, values.shape[0], _FINEST), axis=0)
+    kept[~kept.any(axis=1), 0] = True
+    step = _FINEST
+    while len(kept) % 2 == 0 and np.array_equal(kept[::2], kept[1::2]):
+        kept, step = kept[::2], 2 * step
+    return Listed(source, step, chunk, kept.shape[1], tuple(_number(row) for row in kept))
+
+
+def _number(bits: Sequence[bool]) -> int:
+    """A number with these bits, the lowest first."""
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")

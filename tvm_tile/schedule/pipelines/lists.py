@@ -1,0 +1,78 @@
+"""Walk the chunks that a table lists, instead of all: those that are not zeros.
+
+The table has a row of bits for each group of columns, or rows, of a constant matrix. A tile walks
+what any of its groups lists. All threads read the same rows, so that they agree on how many chunks
+there are; only the producer asks which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as ib
+
+from tvm_tile.graph.expression import Place
+from tvm_tile.graph.listed import WORD, Listed
+from tvm_tile.schedule.tensor_cores.limits import in_register
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The lists of a product's tiles, while a thread's code is written.
+
+    Attributes:
+        listed: the lists of groups.
+        table: tensor that has them.
+        axis: name of the axis that the groups are along.
+        size: values of this axis in a tile.
+    """
+
+    listed: Listed
+    table: Any
+    axis: str
+    size: int
+
+    def count(self, origin: Place) -> Any:
+        """How many chunks a tile walks."""
+        total = _number("int32")
+        with ib.serial(self.listed.words) as word:
+            bits = self._bits(word, origin)
+            ib.buffer_store(total, total[0] + tirx.Cast("int32", tirx.popcount(bits[0])), [0])
+        return total[0]
+
+    def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
+        """Run ``body`` for the number of each chunk that a tile walks, the lowest first::
+
+        for word: bits = the word of all groups;  while bits: body(lowest of bits)
+        """
+        one = tirx.const(1, "uint32")
+        with ib.serial(self.listed.words) as word:
+            bits = self._bits(word, origin)
+            with ib.While(bits[0] != 0):
+                below = tirx.popcount((bits[0] ^ (bits[0] - one)) >> one)
+                chunk = in_register(word * WORD + tirx.Cast("int32", below))
+                ib.buffer_store(bits, bits[0] & (bits[0] - one), [0])
+                body(chunk)
+
+    def _bits(self, word: Any, origin: Place) -> Any:
+        """A register with what the groups of a tile list in one of their words."""
+        step, size = self.listed.step, self.size
+        first = ib.Bind(origin[self.axis] // step)
+        bits = _number("uint32")
+        is_aligned = size % step == 0
+        last = len(self.listed.groups) - 1
+        end = ib.Bind(ib.min((origin[self.axis] + (size - 1)) // step, last))
+        with ib.serial(size // step if is_aligned else (size - 2) // step + 2) as group:
+            own = self.table[ib.min(first + group, end), word]
+            ib.buffer_store(bits, bits[0] | own, [0])
+        return bits
+
+
+def _number(dtype: str) -> Any:
+    """A register that begins at zero."""
+    register = ib.alloc_buffer((1,), dtype, scope="local")
+    ib.buffer_store(register, tirx.const(0, dtype), [0])
+    return register
