@@ -46,9 +46,9 @@ def listed_case(
     (func,) = prim_functions(product_case(layout, *extents), SMALL).values()
     name = str(func.params[place].name)
     lists = listed_chunks(kept, CHUNK, f"{name}_listed")
-    func = with_listed(func, place, lists, 2)
-    drawn = RNG.standard_normal(kept.shape) * kept
     is_turned = layout[place] == "TN"[place]
+    func = with_listed(func, (place, int(is_turned)), lists, 2)
+    drawn = RNG.standard_normal(kept.shape) * kept
     matrix = np.ascontiguousarray(drawn.T if is_turned else drawn).astype(np.float16)
     return func, arguments(func, {name: matrix, lists.source: lists.table()}), lists
 

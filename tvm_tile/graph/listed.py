@@ -54,9 +54,14 @@ class Listed:
 
     def table(self) -> np.ndarray:
         """The lists as their tensor has them."""
-        shifts = range(0, self.words * WORD, WORD)
-        rows = [[group >> shift & (1 << WORD) - 1 for shift in shifts] for group in self.groups]
-        return np.array(rows, np.uint32)
+        size = self.words * WORD // 8
+        rows = b"".join(group.to_bytes(size, "little") for group in self.groups)
+        return np.frombuffer(rows, "<u4").reshape(len(self.groups), self.words)
+
+    def kept(self) -> np.ndarray:
+        """Whether each chunk of each group is listed."""
+        bits = np.unpackbits(self.table().view(np.uint8), axis=1, bitorder="little")
+        return bits[:, : self.chunks] > 0
 
 
 def listed_chunks(values: np.ndarray, chunk: int, source: str) -> Listed:

@@ -79,6 +79,7 @@ class Behind:
             *(record.name, (), notes, watch.stages, lowered.fused.decisions),
             is_estimated=record.is_estimated,
             turned=lowered.fused.turned,
+            zeros=lowered.fused.zeros,
             coded=(*lowered.fused.coded, *imported.weights),
             symbols=self.symbols,
             weights=constants + inline_bytes(lowered.mod),
@@ -115,6 +116,8 @@ def _open_notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
     """Lines for people about open extents, none where there are none."""
     for symbol in symbols:
         yield f"open extent {symbol}"
+    if symbols and options.zeros == "skip":
+        yield "zeros are multiplied as all numbers are: kernels of open extents skip none"
     if symbols and options.topk > 1:
         yield "not measured: kernels that depend on open extents are the model's first choices"
 
