@@ -50,7 +50,7 @@ def listed_case(
     func = with_listed(func, (place, int(is_turned)), lists, 2)
     drawn = RNG.standard_normal(kept.shape) * kept
     matrix = np.ascontiguousarray(drawn.T if is_turned else drawn).astype(np.float16)
-    return func, arguments(func, {name: matrix, lists.source: lists.table()}), lists
+    return func, arguments(func, {name: matrix, lists.source: lists.table().copy()}), lists
 
 
 def choices(func: tirx.PrimFunc) -> list[Scheduled]:
@@ -62,7 +62,8 @@ def choices(func: tirx.PrimFunc) -> list[Scheduled]:
     assert tiles
     assert all(tile.splits == 1 and not tile.alternates for tile in tiles)
     found.sort(key=lambda choice: choice.write.args[-1].width)  # type: ignore[attr-defined]
-    written = [choice() for choice in found[:: max(1, len(found) // 4)]]
+    tall = [choice for choice in found if "3 warpgroups" in choice.tile][:1]
+    written = [choice() for choice in (*found[:: max(1, len(found) // 4)], *tall)]
     return [item for item in written if item is not None]
 
 
@@ -85,6 +86,7 @@ CASES = {
     "of_one": ("NT", (72, 256, 512), (64, 64), 0.0, 0, 1),
     "words": ("NT", (64, 128, 2304), (32, 128), 0.2, 2, 1),
     "ragged": ("NN", (72, 200, 1000), (24, 64), 0.4, 0, 1),
+    "tall": ("NT", (400, 64, 256), (64, 64), 0.5, 0, 1),
     "left": ("NT", (320, 136, 512), (64, 64), 0.3, 1, 0),
 }
 
