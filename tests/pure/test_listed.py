@@ -34,7 +34,11 @@ def test_lists_are_the_chunks_with_numbers(shape: tuple[int, int], size: int) ->
     values = blocks(*shape, size, 0.3)
     lists = listed_chunks(values, 64, "table")
     table = lists.table()
-    assert table.shape == (len(lists.groups), lists.words)
+    assert table.shape == lists.shape == (len(lists.groups), lists.words + 1)
+    assert sorted(table[:, -1]) == list(range(len(lists.groups)))
+    lengths = [lists.groups[n].bit_count() for n in table[:, -1]]
+    assert lengths == sorted(lengths, reverse=True)
+    np.testing.assert_array_equal(lists.kept().sum(1), [g.bit_count() for g in lists.groups])
     for group in range(len(lists.groups)):
         own = values[group * lists.step : (group + 1) * lists.step]
         for chunk in range(lists.chunks):
@@ -55,8 +59,12 @@ def test_a_tile_walks_what_any_of_its_groups_lists(size: int) -> None:
     values = blocks(640, 1024, 64, 0.3)
     values[::64, 0] = 1  # no group is empty
     lists = listed_chunks(values, 64, "table")
-    counts = lists.counts(size)
+    counts = lists.counts(size, 640)
     assert len(counts) == -(-640 // size)
+    if lists.is_ordered(size, 640):
+        each = lists.kept().sum(1).repeat(lists.step // size)
+        assert counts == sorted(each, reverse=True)
+        return
     for number, count in enumerate(counts):
         first = number * size // lists.step * lists.step
         last = -(-(number + 1) * size // lists.step) * lists.step

@@ -18,7 +18,7 @@ class Listed:
     The columns are those of a product's right operand; of a left one, they are its rows.
 
     Attributes:
-        source: name of the tensor that has the lists as bits: ``[groups, words]`` of uint32.
+        source: name of the tensor that has the lists as bits, see :meth:`table`.
         step: columns of a group.
         chunk: elements of the summed axis in a chunk.
         chunks: number of chunks.
@@ -42,10 +42,31 @@ class Listed:
         listed = sum(group.bit_count() for group in self.groups)
         return listed / (len(self.groups) * self.chunks)
 
-    def counts(self, size: int) -> list[int]:
-        """How many chunks each tile of ``size`` columns walks: those of any of its groups."""
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The table's."""
+        return len(self.groups), self.words + 1
+
+    @property
+    def order(self) -> list[int]:
+        """The groups by how many chunks they list, the longest first: blocks that take tiles in
+        turns, there and back, then have as much to do each."""
+        return sorted(range(len(self.groups)), key=lambda n: -self.groups[n].bit_count())
+
+    def is_ordered(self, size: int, extent: int) -> bool:
+        """Whether tiles of ``size`` of ``extent`` columns are walked in that order: parts of groups
+        are, unions are not."""
+        is_whole = extent == len(self.groups) * self.step and self.step % size == 0
+        return is_whole or size == self.step
+
+    def counts(self, size: int, extent: int) -> list[int]:
+        """How many chunks each tile of ``size`` columns walks, those of any of its groups, in the
+        order that tiles are walked in."""
+        if self.is_ordered(size, extent):
+            each = self.step // size
+            return [self.groups[n].bit_count() for n in self.order for _ in range(each)]
         found = []
-        for first in range(0, len(self.groups) * self.step, size):
+        for first in range(0, extent, size):
             bits = 0
             for group in self.groups[first // self.step : -(-(first + size) // self.step)]:
                 bits |= group
@@ -53,15 +74,17 @@ class Listed:
         return found
 
     def table(self) -> np.ndarray:
-        """The lists as their tensor has them."""
+        """The lists as their tensor has them, uint32: of each group its bits, in words the lowest
+        first; behind them not the group's own, but one number of :attr:`order`."""
         size = self.words * WORD // 8
         rows = b"".join(group.to_bytes(size, "little") for group in self.groups)
-        return np.frombuffer(rows, "<u4").reshape(len(self.groups), self.words)
+        bits = np.frombuffer(rows, "<u4").reshape(len(self.groups), self.words)
+        return np.hstack([bits, np.array(self.order, np.uint32)[:, None]])
 
     def kept(self) -> np.ndarray:
         """Whether each chunk of each group is listed."""
-        bits = np.unpackbits(self.table().view(np.uint8), axis=1, bitorder="little")
-        return bits[:, : self.chunks] > 0
+        table = np.ascontiguousarray(self.table()[:, : self.words]).view(np.uint8)
+        return np.unpackbits(table, axis=1, bitorder="little")[:, : self.chunks] > 0
 
 
 def listed_chunks(values: np.ndarray, chunk: int, source: str) -> Listed:

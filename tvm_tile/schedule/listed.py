@@ -32,9 +32,8 @@ def with_listed(
         listed: its chunks that are not zeros.
         inputs: number of its inputs, which are ahead of its outputs.
     """
-    shape = [len(listed.groups), listed.words]
     params = list(func.params)
-    params.insert(inputs, tirx.decl_buffer(shape, "uint32", listed.source))
+    params.insert(inputs, tirx.decl_buffer(list(listed.shape), "uint32", listed.source))
     told = [matrix[0], inputs, matrix[1], listed.step, listed.chunk, listed.chunks]
     groups = [f"{group:x}" for group in listed.groups]
     own = tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)

@@ -16,6 +16,7 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.expression import Place
 from tvm_tile.graph.listed import WORD, Listed
+from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import in_register
 
 
@@ -26,14 +27,22 @@ class Lists:
     Attributes:
         listed: the lists of groups.
         table: tensor that has them.
-        axis: name of the axis that the groups are along.
+        axis: axis that the groups are along.
         size: values of this axis in a tile.
     """
 
     listed: Listed
     table: Any
-    axis: str
+    axis: Axis
     size: int
+
+    def first(self, position: Any) -> Any:
+        """First value of the axis in a tile, by the number of the tile along it."""
+        if not self.listed.is_ordered(self.size, self.axis.extent):
+            return position * self.size
+        parts = self.listed.step // self.size
+        group = tirx.Cast("int32", self.table[position // parts, self.listed.words])
+        return in_register(group * self.listed.step + position % parts * self.size)
 
     def count(self, origin: Place) -> Any:
         """How many chunks a tile walks."""
@@ -60,12 +69,13 @@ class Lists:
     def _bits(self, word: Any, origin: Place) -> Any:
         """A register with what the groups of a tile list in one of their words."""
         step, size = self.listed.step, self.size
-        first = ib.Bind(origin[self.axis] // step)
+        start = origin[self.axis.name]
+        first = ib.Bind(start // step)
         bits = _number("uint32")
-        is_aligned = size % step == 0
+        is_aligned = size % step == 0 or step % size == 0
         last = len(self.listed.groups) - 1
-        end = ib.Bind(ib.min((origin[self.axis] + (size - 1)) // step, last))
-        with ib.serial(size // step if is_aligned else (size - 2) // step + 2) as group:
+        end = ib.Bind(ib.min((start + (size - 1)) // step, last))
+        with ib.serial(-(-size // step) if is_aligned else (size - 2) // step + 2) as group:
             own = self.table[ib.min(first + group, end), word]
             ib.buffer_store(bits, bits[0] | own, [0])
         return bits

@@ -111,10 +111,23 @@ class PersistentBlock:
         if self.tile.splits > 1:
             body(self._origin(self.number // self.tile.splits, counts))
             return
+        if self.lists is not None:
+            self._there_and_back(body, counts)
+            return
         start = self.number + first * grid
         step *= grid
         with ib.serial((self._count(counts) - start + step - 1) // step) as turn:
             body(self._origin(ib.Bind(start + turn * step), counts))
+
+    def _there_and_back(self, body: Callable[[Place], None], counts: list[list[Any]]) -> None:
+        """Run ``body`` for the block's tiles, of which every other one is counted from the last
+        block: the first blocks get the longest lists of a round, then the shortest."""
+        grid, total = self.tile.grid, self._count(counts)
+        with ib.serial((total + grid - 1) // grid) as turn:
+            back = grid - 1 - 2 * self.number
+            index = ib.Bind(turn * grid + self.number + turn % 2 * back)
+            with ib.If(index < total), ib.Then():
+                body(self._origin(index, counts))
 
     def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
         """Run ``body`` for the number of each of the block's chunks of a tile's sum.
@@ -163,6 +176,8 @@ class PersistentBlock:
         for (axes, box), count, position in zip(self.boxes, counts, positions, strict=True):
             sizes = zip(digits(position, axes, count), box, strict=True)
             origin |= {name: ib.Bind(value * size) for (name, value), size in sizes}
+            if self.lists is not None and self.lists.axis in axes:  # which is the only one
+                origin[self.lists.axis.name] = self.lists.first(position)
         return origin
 
 

@@ -97,7 +97,7 @@ def _lists(boxes: tuple[Boxes, Boxes], product: Product, buffers: dict[str, Any]
     """The chunks that tiles of these boxes walk, if one of the operands has lists of them."""
     for side, (axes, box) in zip((product.left, product.right), boxes, strict=True):
         if side.listed is not None:
-            return Lists(side.listed, buffers[side.listed.source], axes[0].name, box[0])
+            return Lists(side.listed, buffers[side.listed.source], axes[0], box[0])
     return None
 
 

@@ -279,15 +279,17 @@ def _walked(product: Product, device: Device, tile: WarpgroupTile) -> float:
     sides = (product.left.free, tile.rows), (product.right.free, tile.columns)
     rows, columns = (math.prod(counts(*side)) for side in sides)
     index = np.arange(tile.tiles)
+    turns, block = np.divmod(index, tile.grid)
+    block = np.where(turns % 2, tile.grid - 1 - block, block)  # there and back
     first = index // (tile.raster * columns) * tile.raster
     rest = index % (tile.raster * columns)
     size = np.minimum(rows - first, tile.raster)
     is_left = product.left.listed is not None
     place = first + rest % size if is_left else rest // size
-    (box,) = tile.rows if is_left else tile.columns
-    each = np.array(product.listed.counts(box))[place]
+    ((axis,), (box,)) = sides[0 if is_left else 1]
+    each = np.array(product.listed.counts(box, axis.extent))[place]
     units = device.multi_processor_count
-    busiest = np.bincount(index % tile.grid % units, each).max()
+    busiest = np.bincount(block % units, each).max()
     return float(busiest / (-(-tile.tiles // units) * tile.chunks))
 
 
