@@ -27,6 +27,7 @@ pytestmark = pytest.mark.bank(4)
 
 # Few multiprocessors, so that each block has several tiles of a product that is soon emulated.
 SMALL = replace(find_device("nvidia/h200"), multi_processor_count=2)
+WIDE = replace(SMALL, multi_processor_count=16)
 EVERY = 1000
 CHUNK = 64
 RNG = np.random.default_rng(0)
@@ -53,26 +54,36 @@ def listed_case(
     return func, arguments(func, {name: matrix, lists.source: lists.table().copy()}), lists
 
 
+def split_choices(func: tirx.PrimFunc) -> list[Scheduled]:
+    """The rule's first choices in which two blocks share a sum, and four."""
+    graph = extract(func)
+    assert graph is not None
+    found: Any = schedule_wgmma(Task(func, graph, WIDE), EVERY)
+    by_splits = {choice.write.args[-1].splits: choice for choice in reversed(found)}
+    return [choice for splits in (2, 4) if (choice := by_splits[splits]()) is not None]
+
+
 def choices(func: tirx.PrimFunc) -> list[Scheduled]:
     """The rule's choices of the least and the greatest width, and of some in between."""
     graph = extract(func)
     assert graph is not None
     found = list(schedule_wgmma(Task(func, graph, SMALL), EVERY))
+    found = [c for c in found if c.write.args[-1].splits == 1]  # type: ignore[attr-defined]
     tiles = [choice.write.args[-1] for choice in found]  # type: ignore[attr-defined]
     assert tiles
-    assert all(tile.splits == 1 and not tile.alternates for tile in tiles)
+    assert not any(tile.alternates for tile in tiles)
     found.sort(key=lambda choice: choice.write.args[-1].width)  # type: ignore[attr-defined]
     tall = [choice for choice in found if "3 warpgroups" in choice.tile][:1]
     written = [choice() for choice in (*found[:: max(1, len(found) // 4)], *tall)]
     return [item for item in written if item is not None]
 
 
-def run(choice: Scheduled, of: Any, folder: Path, *, late: bool) -> float:
+def run(choice: Scheduled, of: Any, folder: Path, *, late: bool, cluster: int = 1) -> float:
     """The error of a kernel; infinite where it writes around its output."""
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
     arrays = {n: inside for n, (_, inside) in memory.items()}
     maps = tensor_maps(choice.func.script(), arrays)
-    order = {"late": late, "backward": late}
+    order: dict[str, Any] = {"late": late, "backward": late, "cluster": cluster}
     emulate(built(choice, SMALL), choice.grid, choice.block, arrays, folder, **order, maps=maps)
     (n,) = of.outputs
     if not is_intact(memory[n][0]):
@@ -105,6 +116,18 @@ def test_they_compute_what_the_cpu_does(name: str, late: bool, tmp_path: Path) -
         folder = tmp_path / str(number)
         folder.mkdir()
         assert run(choice, of, folder, late=late) < 2e-3, choice.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("late", [False, True])
+def test_blocks_share_lists(late: bool, tmp_path: Path) -> None:
+    kept = mask(128, 2304, (64, 64), 0.5)
+    func, of, _ = listed_case("NT", (72, 128, 2304), kept)
+    for splits, choice in zip((2, 4), split_choices(func), strict=True):
+        folder = tmp_path / str(splits)
+        folder.mkdir()
+        assert f"{splits} blocks a sum" in choice.tile
+        assert run(choice, of, folder, late=late, cluster=splits) < 2e-3, choice.tile
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

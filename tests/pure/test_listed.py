@@ -96,8 +96,12 @@ def test_lists_of_all_chunks_take_as_long_as_none() -> None:
     assert [found[tile] for tile in both] == pytest.approx([alike[tile] for tile in both])
 
 
-def test_no_tile_of_lists_splits_sums_or_takes_turns() -> None:
-    lists = listed_chunks(blocks(1024, 8192, 64, 0.3), 64, "table")
-    tiles = construct_warpgroup(listed_product(64, 1024, 8192, lists), H200, 1000)
-    assert tiles
-    assert all(tile.splits == 1 and not tile.alternates for tile in tiles)
+def test_blocks_that_share_a_list_have_two_chunks_each_and_none_takes_turns() -> None:
+    values = blocks(1024, 8192, 64, 0.3)
+    values[:64, 5 * 64 :] = 0  # a short list
+    values[:64, : 5 * 64] = 1
+    for own, most in ((values, 2), (values[64:], 4)):
+        lists = listed_chunks(own, 64, "table")
+        tiles = construct_warpgroup(listed_product(64, len(own), 8192, lists), H200, 1000)
+        assert max(tile.splits for tile in tiles if tile.columns == (64,)) == most
+        assert not any(tile.alternates for tile in tiles)

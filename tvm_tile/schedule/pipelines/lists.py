@@ -52,11 +52,28 @@ class Lists:
             ib.buffer_store(total, total[0] + tirx.Cast("int32", tirx.popcount(bits[0])), [0])
         return total[0]
 
-    def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
-        """Run ``body`` for the number of each chunk that a tile walks, the lowest first::
+    @staticmethod
+    def part(count: Any, rank: Any, parts: int) -> tuple[Any, Any]:
+        """The number of the first of a tile's chunks that a block walks, and how many it does: one
+        at least, where there are ``parts`` of them."""
+        if parts == 1:
+            return 0, count
+        first = in_register(rank * count // parts)
+        return first, in_register((rank + 1) * count // parts - first)
 
-        for word: bits = the word of all groups;  while bits: body(lowest of bits)
+    def for_chunks(
+        self, origin: Place, body: Callable[[Any], None], part: tuple[Any, Any] | None = None
+    ) -> None:
+        """Run ``body`` for the number of each chunk that a tile walks, the lowest first.
+
+        ``for word: bits = the word of all groups;  while bits: body(lowest of bits)``
+
+        Args:
+            origin: first values of the tile's axes.
+            body: function that writes the code for a chunk.
+            part: the first of these chunks that is meant, and how many; ``None`` for all.
         """
+        met = _number("int32")  # chunks of the tile
         one = tirx.const(1, "uint32")
         with ib.serial(self.listed.words) as word:
             bits = self._bits(word, origin)
@@ -64,7 +81,13 @@ class Lists:
                 below = tirx.popcount((bits[0] ^ (bits[0] - one)) >> one)
                 chunk = in_register(word * WORD + tirx.Cast("int32", below))
                 ib.buffer_store(bits, bits[0] & (bits[0] - one), [0])
-                body(chunk)
+                if part is None:
+                    body(chunk)
+                else:
+                    number = met[0] - part[0]
+                    with ib.If(tirx.all(number >= 0, number < part[1])), ib.Then():
+                        body(chunk)
+                    ib.buffer_store(met, met[0] + 1, [0])
 
     def _bits(self, word: Any, origin: Place) -> Any:
         """A register with what the groups of a tile list in one of their words."""

@@ -136,10 +136,10 @@ class PersistentBlock:
             origin: first values of the tile's axes.
             body: function that writes the code for a chunk.
         """
-        if self.lists is not None:
-            self.lists.for_chunks(origin, body)
-            return
         first, count = self.own_chunks(origin)
+        if self.lists is not None:
+            self.lists.for_chunks(origin, body, None if self.tile.splits == 1 else (first, count))
+            return
         with ib.serial(count) as chunk:
             body(first + chunk)
 
@@ -151,7 +151,7 @@ class PersistentBlock:
         """
         tile, each = self.tile, self.tile.chunks_each
         if self.lists is not None:
-            return 0, self.lists.count(origin)
+            return self.lists.part(self.lists.count(origin), self.rank, tile.splits)
         if tile.splits == 1:
             return 0, each
         first = ib.Bind(self.rank * each)

@@ -184,8 +184,7 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
             continue  # in turns, each skips as many chunks as the other's tile has
         shape = (consumers, alternates, instructions, width)
         for splits, blocks in _ALONE if alternates else _SHARES:
-            if not (product.listed and splits > 1):  # parts of a sum would be of unlike lists
-                yield _tile(product, device, rows, columns, (*shape, splits, blocks))
+            yield _tile(product, device, rows, columns, (*shape, splits, blocks))
 
 
 @functools.cache
@@ -269,28 +268,31 @@ def _tile(
     if launched < width // 2 + _OPERAND_REGISTERS:
         return None
     found = fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
-    return found and replace(found, walked=_walked(product, device, found))
+    return found if found is None or product.listed is None else _listed(product, device, found)
 
 
-def _walked(product: Product, device: Device, tile: WarpgroupTile) -> float:
-    """Share of its tiles' chunks that the busiest multiprocessor walks: of lists they differ."""
-    if product.listed is None:
-        return 1.0
+def _listed(product: Product, device: Device, tile: WarpgroupTile) -> WarpgroupTile | None:
+    """The tile of a product with lists, with the share of its tiles' chunks that the busiest
+    multiprocessor walks; ``None`` where blocks that share a list would have too few."""
+    assert product.listed is not None
+    is_left = product.left.listed is not None
     sides = (product.left.free, tile.rows), (product.right.free, tile.columns)
     rows, columns = (math.prod(counts(*side)) for side in sides)
+    ((axis,), (box,)) = sides[0 if is_left else 1]
+    each = np.array(product.listed.counts(box, axis.extent))
+    if tile.splits > 1:
+        walked = float(each.max() / tile.chunks)
+        return replace(tile, walked=walked) if each.min() >= tile.splits * _LEAST_CHUNKS else None
     index = np.arange(tile.tiles)
     turns, block = np.divmod(index, tile.grid)
     block = np.where(turns % 2, tile.grid - 1 - block, block)  # there and back
     first = index // (tile.raster * columns) * tile.raster
     rest = index % (tile.raster * columns)
     size = np.minimum(rows - first, tile.raster)
-    is_left = product.left.listed is not None
     place = first + rest % size if is_left else rest // size
-    ((axis,), (box,)) = sides[0 if is_left else 1]
-    each = np.array(product.listed.counts(box, axis.extent))[place]
     units = device.multi_processor_count
-    busiest = np.bincount(block % units, each).max()
-    return float(busiest / (-(-tile.tiles // units) * tile.chunks))
+    busiest = np.bincount(block % units, each[place]).max()
+    return replace(tile, walked=float(busiest / (-(-tile.tiles // units) * tile.chunks)))
 
 
 def line_chunks(product: Product) -> list[int]:
