@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from operators import einsum
@@ -105,3 +106,14 @@ def test_blocks_that_share_a_list_have_two_chunks_each_and_none_takes_turns() ->
         tiles = construct_warpgroup(listed_product(64, len(own), 8192, lists), H200, 1000)
         assert max(tile.splits for tile in tiles if tile.columns == (64,)) == most
         assert not any(tile.alternates for tile in tiles)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float8_e4m3fn", "int8"])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_zeros_of_either_sign_are_zeros_of_every_type(dtype: str, is_turned: bool) -> None:
+    drawn = blocks(136, 520, 64, 0.4)
+    kept = drawn != 0
+    values = np.where(kept, np.where(drawn > 0, 1.5, -128), -0.0)
+    values = values.astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    own = np.ascontiguousarray(values.T).T if is_turned else values
+    assert listed_chunks(own, 64, "table") == listed_chunks(kept, 64, "table")

@@ -99,13 +99,26 @@ def listed_chunks(values: np.ndarray, chunk: int, source: str) -> Listed:
         Lists of groups that are as large as they can be without more being listed. A group of
         zeros has its first chunk.
     """
-    by_column = np.add.reduceat(values != 0, np.arange(0, values.shape[1], chunk), axis=1) > 0
-    kept = np.logical_or.reduceat(by_column, np.arange(0, values.shape[0], _FINEST), axis=0)
+    if values.flags.c_contiguous:
+        kept = _boxes_with_numbers(values, _FINEST, chunk)
+    else:
+        kept = _boxes_with_numbers(np.ascontiguousarray(values.T), chunk, _FINEST).T.copy()
     kept[~kept.any(axis=1), 0] = True
     step = _FINEST
     while len(kept) % 2 == 0 and np.array_equal(kept[::2], kept[1::2]):
         kept, step = kept[::2], 2 * step
     return Listed(source, step, chunk, kept.shape[1], tuple(_number(row) for row in kept))
+
+
+def _boxes_with_numbers(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """Whether the boxes of a contiguous matrix have other numbers than zeros, of either sign."""
+    bits = values.view(f"u{values.itemsize}")
+    if len(bits) % rows:
+        bits = np.pad(bits, ((0, -len(bits) % rows), (0, 0)))
+    found = np.bitwise_or.reduce(bits.reshape(-1, rows, bits.shape[1]), axis=1)
+    if values.dtype.kind not in "iub" and "fnuz" not in values.dtype.name:
+        found <<= 1  # the sign
+    return np.logical_or.reduceat(found != 0, np.arange(0, found.shape[1], columns), axis=1)
 
 
 def _number(bits: Sequence[bool]) -> int:

@@ -163,7 +163,7 @@ def _lists_of(weights: np.ndarray, axis: int, source: str) -> Listed | None:
     flat = weights.reshape(-1)
     # Neighbours in a column would tell of it alone.
     sampled = flat[:: flat.size // _SAMPLES | 1]
-    if np.count_nonzero(sampled == 0) < _LEAST_SHARE * sampled.size:
+    if np.count_nonzero(sampled == 0) <= _LEAST_SHARE * sampled.size:
         return None
     matrix = weights.reshape([extent for extent in weights.shape if extent > 1])
     chunk = LINE // weights.itemsize
