@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from emulated import arguments
 from test_passes import module
 from test_wgmma_lists import run as list_error
@@ -184,3 +185,20 @@ def test_kernels_compute_what_they_do_with_zeros(late: bool, tmp_path: Path) -> 
 def test_a_function_with_lists_is_not_told_again() -> None:
     func = only_function(fused(linear(pruned(1024, 2048)), 1024, 2048, zeros="skip").mod)
     assert matrices_of(func) == ()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse BSR tensor support is in beta")
+def test_blocks_of_pytorchs_are_left_out() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            weight = torch.from_numpy(pruned(2048, 4096)).to_sparse_bsr((64, 64))
+            self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.linear(x, self.weight)
+
+    program = torch.export.export(Layer(), (torch.randn(1024, 4096).half(),))
+    report = tvm_tile.compile(program, H200, options=Options(zeros="skip", cache=False)).report
+    (kernel,) = report.kernels
+    assert "of the chunks" in kernel.tile

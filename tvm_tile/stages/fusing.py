@@ -66,7 +66,7 @@ def fuse(
     graphs: bool = False,
     state: int = 0,
     as_stored: bool = False,
-    zeros: Zeros | None = "multiply",
+    zeros: Zeros | None = None,
 ) -> Fused:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
