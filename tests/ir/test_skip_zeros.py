@@ -17,7 +17,7 @@ from tvm.relax import op
 from warp_emulator import COMPILER
 
 import tvm_tile
-from tvm_tile import Options, find_device
+from tvm_tile import Open, Options, find_device
 from tvm_tile.device import Device
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.graph.listed import listed_chunks
@@ -202,3 +202,17 @@ def test_blocks_of_pytorchs_are_left_out() -> None:
     report = tvm_tile.compile(program, H200, options=Options(zeros="skip", cache=False)).report
     (kernel,) = report.kernels
     assert "of the chunks" in kernel.tile
+
+
+def test_lists_go_with_open_extents() -> None:
+    module = torch.nn.Linear(2048, 1024).half()
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(pruned(1024, 2048)))
+    rows = {0: torch.export.Dim("rows", min=1, max=2048)}
+    x = torch.randn(512, 2048).half()
+    program = torch.export.export(module, (x,), dynamic_shapes=(rows,))
+    options = Options(zeros="skip", cache=False)
+    inputs = {"input": (Open(1, 2048), 2048)}
+    report = tvm_tile.compile(program, H200, inputs=inputs, options=options).report
+    assert report.zeros[0].is_skipped
+    assert any("of the chunks" in kernel.tile for kernel in report.kernels)

@@ -116,8 +116,6 @@ def _open_notes(symbols: Sequence[Symbol], options: Options) -> Iterator[str]:
     """Lines for people about open extents, none where there are none."""
     for symbol in symbols:
         yield f"open extent {symbol}"
-    if symbols and options.zeros == "skip":
-        yield "zeros are multiplied as all numbers are: kernels of open extents skip none"
     if symbols and options.topk > 1:
         yield "not measured: kernels that depend on open extents are the model's first choices"
 
