@@ -140,9 +140,10 @@ class Options:
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """Sentences on what may make a model for ``device`` slower: no option does by itself."""
-        del device
-        return iter(())
+        """Sentences on what may make a model for ``device`` slower, or not as fast as was asked."""
+        instructions = {instruction.intrinsic for instruction in device.matrix_instructions}
+        if self.zeros == "skip" and "wgmma" not in instructions:
+            yield "zeros are multiplied: what skips them are kernels for Hopper's tensor cores"
 
 
 def checked_options(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tvm_tile.device import find_device
 from tvm_tile.errors import OptionError
 from tvm_tile.options import Options, checked_options
 from tvm_tile.plan.rprogram import Bounds
@@ -106,6 +107,13 @@ def test_zeros_are_multiplied_or_skipped(given: Any) -> None:
     assert [Options(zeros=own).told() for own in ("multiply", "skip")] == [(), ("zeros='skip'",)]
     with pytest.raises(OptionError, match='zeros must be "multiply" or "skip"'):
         Options(zeros=given)
+
+
+@pytest.mark.parametrize("device", ["nvidia/h200", "nvidia/a100", "amd/mi300x"])
+def test_devices_that_skip_no_zeros_say_so(device: str) -> None:
+    notes = [*Options(zeros="skip").notes(find_device(device))]
+    assert len(notes) == (device != "nvidia/h200")
+    assert [*Options().notes(find_device(device))] == []
 
 
 @pytest.mark.parametrize("given", ["all", 1, None])
