@@ -4,6 +4,8 @@
 #include "warp_emulator.h"
 #include <type_traits>
 
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
 #define CUDART_INF_F INFINITY
 #define __grid_constant__
 struct CUtensorMap { uchar *data; int64_t rank, extents[5], strides[5], box[5], swizzled; };

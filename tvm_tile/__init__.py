@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
     from tvm_tile.runtime.comparing import compare
     from tvm_tile.schedule.ranking import schedule
+    from tvm_tile.torch.prune import prune
     from tvm_tile.torch.quantize import quantize
 
 __all__ = [
@@ -97,6 +98,7 @@ __all__ = [
     "find_device",
     "load",
     "predict",
+    "prune",
     "quantize",
     "schedule",
 ]
@@ -117,6 +119,7 @@ _HOMES = {
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",
     "load": "tvm_tile.runtime",
+    "prune": "tvm_tile.torch.prune",
     "quantize": "tvm_tile.torch.quantize",
 }
 

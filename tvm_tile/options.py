@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from tvm_tile.device import Device, with_tf32
 from tvm_tile.errors import DeviceAbsentError, OptionError
@@ -19,6 +19,7 @@ from tvm_tile.errors.arguments import (
 )
 from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.plan.rprogram import Bounds, Control
+from tvm_tile.report.skipped_zeros import Zeros
 from tvm_tile.tile.coded.choice import LowBit
 from tvm_tile.tile.cover import MAX_LOSS
 
@@ -46,6 +47,11 @@ class Options:
             not hold the folded weights; it folds the others to floating-point numbers. True keeps
             all: the least memory; where no kernel multiplies codes, one of its own decodes the
             matrix in each call, which costs time. False folds all. ``explain()`` tells of each.
+        zeros: treatment of zeros among constant weights. "multiply", the default, multiplies them
+            as all numbers, so that a zero times an infinity is NaN as it is anywhere. "skip" lets
+            kernels leave out blocks of zeros, 64 columns by 128 bytes, say, where that is predicted
+            to be faster: such a product is then zero. ``explain("memory")`` tells of each such
+            matrix, by default what skipping would save.
         bounds: the most iterations of a loop inside a kernel that only its data end, 4,000,000 by
             default, and the most calls of a function within one another, 256 by default. With one
             more the kernel ends and the call raises a BoundError; the next call runs as usual. To
@@ -78,6 +84,7 @@ class Options:
     topk: int = 1
     tf32: bool = False
     low_bit: LowBit = "auto"
+    zeros: Zeros = "multiply"
     bounds: Bounds = field(default_factory=Bounds)
     max_loss: float = MAX_LOSS
     cache: bool | str | os.PathLike[str] = True
@@ -97,6 +104,10 @@ class Options:
             check_flag(name, getattr(self, name))
         if self.low_bit != "auto":
             check_flag('low_bit, if not "auto",', self.low_bit)
+        if self.zeros not in get_args(Zeros):
+            raise OptionError(
+                'zeros must be "multiply" or "skip"', repr(self.zeros)[:200], 'zeros="skip"'
+            )
         check_count("topk", self.topk, 0, "use 1 for the model's first choice, more to measure")
         if not isinstance(self.bounds, Bounds):
             raise OptionError(
@@ -129,9 +140,10 @@ class Options:
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """Sentences on what may make a model for ``device`` slower: no option does by itself."""
-        del device
-        return iter(())
+        """Sentences on what may make a model for ``device`` slower, or not as fast as was asked."""
+        instructions = {instruction.intrinsic for instruction in device.matrix_instructions}
+        if self.zeros == "skip" and "wgmma" not in instructions:
+            yield "zeros are multiplied: what skips them are kernels for Hopper's tensor cores"
 
 
 def checked_options(

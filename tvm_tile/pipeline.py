@@ -117,9 +117,9 @@ def fuse_model(
     graphs = captures(device, options) and opening is None
 
     def once(mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> Fused:
-        how = {"weld": options.weld, "graphs": graphs, "as_stored": as_stored}
-        low_bit = options.low_bit
-        return fuse(mod, device, first, refused, low_bit=low_bit, state=state, **how)
+        how: dict[str, Any] = {"weld": options.weld, "graphs": graphs, "as_stored": as_stored}
+        how |= {"low_bit": options.low_bit, "zeros": options.zeros}
+        return fuse(mod, device, first, refused, state=state, **how)
 
     if opening is None:
         return once(mod, first, refused)

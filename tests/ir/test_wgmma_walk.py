@@ -6,15 +6,19 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from operators import conv_nhwc, einsum
 
 from tvm_tile.device import find_device
+from tvm_tile.graph.listed import listed_chunks
 from tvm_tile.graph.tile_graph import Axis, Operator
-from tvm_tile.schedule.pipelines import specialised
+from tvm_tile.schedule.pipelines import lists, specialised
+from tvm_tile.schedule.pipelines.lists import Lists
 from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock
 from tvm_tile.schedule.tensor_cores import place as places
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
@@ -41,11 +45,19 @@ class Loops:
 
     def __init__(self) -> None:
         self.turn = self.turns = 0
-        self.builder = SimpleNamespace(Bind=lambda value: value, min=min, serial=self._serial)
+        self.is_met = True
+        self.builder = SimpleNamespace(
+            Bind=lambda value: value, min=min, serial=self._serial, If=self._if, Then=nullcontext
+        )
 
     def _serial(self, extent: int) -> AbstractContextManager[int]:
         self.turns = extent
         return nullcontext(self.turn)
+
+    def _if(self, condition: bool) -> AbstractContextManager[None]:
+        """What is within is run whatever the condition is, which is noted."""
+        self.is_met = condition
+        return nullcontext()
 
 
 def boxes_of(product: Product, tile: WarpgroupTile) -> tuple[Boxes, Boxes]:
@@ -127,10 +139,53 @@ def test_every_summand_is_met_once(operator: Operator, loops: Loops) -> None:
         met: Counter[tuple[int, ...]] = Counter()
         boxes = boxes_of(product, tile)
         for rank in range(tile.splits):
-            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank, 0).own_chunks()
+            first, count = PersistentBlock(product, boxes, tile, {}, rank, rank, 0).own_chunks({})
             for chunk in range(count):
                 place = chunk_place(product, tile.depth, first + chunk)
                 met[values((*product.steps, product.depth), place)] += 1
         depth = range(0, product.depth.extent, tile.depth)
         steps = (range(axis.extent) for axis in product.steps)
         assert met == Counter(itertools.product(*steps, depth))
+
+
+@pytest.mark.parametrize("rows", [1, 70, 300, 1000])
+def test_tiles_of_lists_are_walked_once(
+    rows: int, loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all rows, or of those of a call; the busiest multiprocessor walks what the model says."""
+    monkeypatch.setattr(lists, "tirx", SimpleNamespace(Cast=lambda _, value: int(value)))
+    monkeypatch.setattr(lists, "in_register", lambda value: value)
+    kept = np.random.default_rng(0).random((10, 40)) < 0.4
+    listed = listed_chunks(np.kron(kept, np.ones((64, 64))), 64, "table")
+    product = find_product(einsum("mk", "nk", "mn", m=1000, n=640, k=40 * 64))
+    assert product is not None
+    product = replace(product, right=replace(product.right, listed=listed))
+    device = replace(H200, multi_processor_count=12)
+    own: list[Place]
+    (row,), (column,) = product.left.free, product.right.free
+    for tile in construct_warpgroup(product, device, 100):
+        boxes, limits = boxes_of(product, tile), {} if rows == 1000 else {row.name: rows}
+        (size,) = tile.columns
+        found = Lists(listed, listed.table(), column, size)
+        met: Counter[tuple[int, int]] = Counter()
+        walked: Counter[int] = Counter()
+        for number in range(0, tile.grid, tile.splits):
+            block = PersistentBlock(product, boxes, tile, limits, 0, number, 0, found)
+            if number // tile.splits >= block._count(block._counts()):
+                continue  # it has left
+            loops.turns = 1
+            for turn in itertools.count():
+                loops.turn, own = turn, []
+                block.for_tiles(own.append)
+                if turn >= loops.turns:
+                    break
+                if loops.is_met:
+                    first = own[0][column.name]
+                    met[own[0][row.name], first] += 1
+                    groups = kept[first // 64 : -(-(first + size) // 64)]
+                    walked[number % 12] += int(groups.any(axis=0).sum())
+        wanted = itertools.product(range(0, rows, tile.rows[0]), range(0, 640, size))
+        assert met == Counter(wanted), tile.describe()
+        if rows == 1000 and tile.splits == 1:
+            share = max(walked.values()) / (-(-tile.tiles // 12) * tile.chunks)
+            assert share == pytest.approx(tile.walked), tile.describe()

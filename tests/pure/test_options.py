@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tvm_tile.device import find_device
 from tvm_tile.errors import OptionError
 from tvm_tile.options import Options, checked_options
 from tvm_tile.plan.rprogram import Bounds
@@ -68,7 +69,7 @@ FORCED: dict[str, tuple[Any, Any]] = {
 
 def test_there_are_few_options_and_others_only_where_they_are_forced() -> None:
     names = [field.name for field in fields(Options)]
-    assert len(names) == 9
+    assert len(names) == 10
     assert [field.name for field in fields(Forced)] == [*names, *FORCED]
 
 
@@ -99,6 +100,20 @@ def test_what_is_forced_is_told_where_the_result_depends_on_it() -> None:
     assert Forced(parallel_builds=1, exclusive=nullcontext()).told() == ()
     assert Options(bounds=Bounds(3)).told() == ("bounds=Bounds(iterations=3, depth=256)",)
     assert copy.deepcopy(Forced(control="kernel")) == Forced(control="kernel")
+
+
+@pytest.mark.parametrize("given", ["all", True, None, ["skip"]])
+def test_zeros_are_multiplied_or_skipped(given: Any) -> None:
+    assert [Options(zeros=own).told() for own in ("multiply", "skip")] == [(), ("zeros='skip'",)]
+    with pytest.raises(OptionError, match='zeros must be "multiply" or "skip"'):
+        Options(zeros=given)
+
+
+@pytest.mark.parametrize("device", ["nvidia/h200", "nvidia/a100", "amd/mi300x"])
+def test_devices_that_skip_no_zeros_say_so(device: str) -> None:
+    notes = [*Options(zeros="skip").notes(find_device(device))]
+    assert len(notes) == (device != "nvidia/h200")
+    assert [*Options().notes(find_device(device))] == []
 
 
 @pytest.mark.parametrize("given", ["all", 1, None])

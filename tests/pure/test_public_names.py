@@ -29,6 +29,7 @@ PUBLIC = {
     "find_device",
     "load",
     "predict",
+    "prune",
     "quantize",
     "schedule",
 }

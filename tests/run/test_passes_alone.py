@@ -37,6 +37,7 @@ from tvm_tile.passes import (
     RepeatMasks,
     SeparateSinks,
     SimplifyPlaces,
+    SkipZeros,
     WidenLate,
     fused_cost,
 )
@@ -65,6 +66,7 @@ LOOPS = (
     MultiplyPowers,
     RepeatMasks,
     SimplifyPlaces,
+    lambda: SkipZeros(H200),
 )
 
 

@@ -78,6 +78,11 @@ def add_options(sub: argparse.ArgumentParser) -> None:
         help="which weights that arrive as codes of a few bits stay so (auto: what is faster)",
     )
     sub.add_argument(
+        "--zeros",
+        choices=("multiply", "skip"),
+        help="whether blocks of zeros among weights may be left out (multiply)",
+    )
+    sub.add_argument(
         "--topk", type=count(0), help="measure so many schedules of each kernel on the GPU"
     )
     sub.add_argument(
@@ -162,7 +167,7 @@ def _for_compiling(arguments: argparse.Namespace) -> Iterator[str]:
     """Options that were given although a compiled model cannot heed them."""
     if arguments.inputs:
         yield "--input"
-    for name in ("device", "params", "tf32", "low_bit", "topk", "max_loss", "cache"):
+    for name in ("device", "params", "tf32", "low_bit", "zeros", "topk", "max_loss", "cache"):
         given = getattr(arguments, name, None)
         if given is not None and given is not False:  # 0 is a value
             yield f"--{name.replace('_', '-')}"
@@ -172,7 +177,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
     """Compilation options of a command."""
     from tvm_tile.options import Options
 
-    given = {name: getattr(arguments, name) for name in ("topk", "max_loss", "cache")}
+    given = {name: getattr(arguments, name) for name in ("zeros", "topk", "max_loss", "cache")}
     given = {name: value for name, value in given.items() if value is not None}
     if given.get("cache") == "none":
         given["cache"] = False

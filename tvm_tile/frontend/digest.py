@@ -54,7 +54,7 @@ def _digest(model: Any) -> bytes | None:
         return None
     if Path(model).suffix == ".pt2" or is_relay(model):
         return file_digest(Path(model))
-    from tvm_tile.frontend.onnx.external import files_of
+    from tvm_tile.frontend.onnx.kept import files_of
 
     return b"".join(map(file_digest, files_of(Path(model))))
 

@@ -51,6 +51,7 @@ from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.one_function import is_joined
 from tvm_tile.passes.weld.place_parts import PlaceParts
 from tvm_tile.passes.weld.repeat_masks import RepeatMasks
+from tvm_tile.passes.weld.skip_zeros import SkipZeros
 from tvm_tile.passes.weld.split_rows import SplitRows
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "ScheduleTiles",
     "SeparateSinks",
     "SimplifyPlaces",
+    "SkipZeros",
     "SplitRows",
     "StoredPlans",
     "WidenLate",

@@ -13,6 +13,7 @@ from tvm_tile.report.limits import Bottleneck, Limits, bound_of
 from tvm_tile.report.origin import Origin
 from tvm_tile.report.persistent_report import LeftApart, PersistentReport
 from tvm_tile.report.resources import Resources
+from tvm_tile.report.skipped_zeros import SkippedZeros
 from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.tile.rules import RunnerUp
 from tvm_tile.tile.weld.connect import Decision
@@ -153,6 +154,7 @@ class ModelReport:
         launches: launches of one run; None where no graphs are captured.
         turned: weights that are stored in another layout than the model has them in, each matrix.
         coded: matrices of weights that arrive as codes of a few bits, where they may be kept so.
+        zeros: matrices of weights with zeros that are skipped, or could be.
         symbols: its open extents.
         weights: bytes of all constants.
         limits: peaks of the device; None where they were not told.
@@ -176,6 +178,7 @@ class ModelReport:
     launches: Launches | None = None
     turned: tuple[TurnedWeights, ...] = ()
     coded: tuple[CodedWeight, ...] = ()
+    zeros: tuple[SkippedZeros, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     weights: int = 0
     limits: Limits | None = None

@@ -27,6 +27,7 @@ from tvm_tile.report.screen.summary import screen
 from tvm_tile.report.screen.table import Part, lines_of
 from tvm_tile.report.screen.text import WIDTH
 from tvm_tile.report.screen.trace_file import trace_text
+from tvm_tile.report.skipped_zeros import render_zeros
 from tvm_tile.report.turned_weights import render_turned
 
 
@@ -71,7 +72,11 @@ class Report(ModelReport):
             *render_kernels(sorted_by(self.kernels, sort)),
             *(f"fell back: {k.name} ({k.operators}): {k.fallback}" for k in self.fallbacks),
         ]
-        memory = [*render_turned(self.turned), *render_coded(self.coded)]
+        memory = [
+            *render_turned(self.turned),
+            *render_coded(self.coded),
+            *render_zeros(self.zeros),
+        ]
         cover = tuple(render_cover(self.cover, self.how))
         sections: dict[str, list[Part]] = {
             "kernels": [*kernels, *cover],

@@ -34,11 +34,13 @@ class Argument:
         shape: its extents.
         dtype: type of its elements, by TVM's name.
         is_output: whether the function writes it.
+        settle: function that makes of random values what the function may be given.
     """
 
     shape: tuple[int, ...]
     dtype: str
     is_output: bool
+    settle: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def drawn(generator: np.random.Generator, argument: Argument) -> np.ndarray:
     else:
         # 0 and 1 are in range whatever the integers mean: labels, token numbers, masks.
         values = generator.integers(0, 2, count).astype(dtype)
-    return np.resize(values, argument.shape)
+    found = np.resize(values, argument.shape)
+    return found if argument.settle is None else argument.settle(found)
 
 
 def _poisoned(value: np.ndarray) -> np.ndarray:

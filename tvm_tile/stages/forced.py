@@ -111,7 +111,8 @@ class Forced(Options):
             )
 
     def notes(self, device: Device) -> Iterator[str]:
-        """Sentences on what was forced, which may make the model slower."""
+        """Sentences on what was forced, which may make the model slower, and on options."""
+        yield from Options.notes(self, device)
         if not self.weld:
             yield "weld is off: kernels are the groups of TVM's own fusion"
         if not self.coschedule:

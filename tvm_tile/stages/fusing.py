@@ -16,6 +16,7 @@ from tvm_tile.passes import (
     GroupGates,
     JoinProducts,
     LayOutWeights,
+    SkipZeros,
 )
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.sequence import (
@@ -29,6 +30,7 @@ from tvm_tile.passes.sequence import (
 from tvm_tile.passes.state.copy_ends import CopyEnds
 from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.report.coded_weights import CodedWeight
+from tvm_tile.report.skipped_zeros import SkippedZeros, Zeros
 from tvm_tile.report.turned_weights import TurnedWeights
 from tvm_tile.tile.coded.choice import LowBit
 from tvm_tile.tile.weld.connect import Decision
@@ -43,12 +45,14 @@ class Fused:
         decisions: decisions on each group of functions that could be one kernel.
         turned: weights that are stored in another layout than the model has them in.
         coded: weights that arrive as codes of a few bits, and what became of them.
+        zeros: weights with zeros that are skipped, or could be.
     """
 
     mod: tvm.IRModule
     decisions: tuple[Decision, ...]
     turned: tuple[TurnedWeights, ...]
     coded: tuple[CodedWeight, ...]
+    zeros: tuple[SkippedZeros, ...] = ()
 
 
 def fuse(
@@ -62,6 +66,7 @@ def fuse(
     graphs: bool = False,
     state: int = 0,
     as_stored: bool = False,
+    zeros: Zeros | None = None,
 ) -> Fused:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -76,6 +81,8 @@ def fuse(
         state: number of parameters and results of ``main``, the last ones, that are the model's
             state.
         as_stored: whether weights are read as they are stored, since others read them, too.
+        zeros: treatment of zeros of weights, as in :class:`~tvm_tile.options.Options`; ``None``
+            where they are not looked for.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -83,6 +90,7 @@ def fuse(
     decisions: list[Decision] = []
     turned: list[TurnedWeights] = []
     coded: list[CodedWeight] = []
+    listed: list[SkippedZeros] = []
     first, record = first or FirstChoices(device), decisions.append
     fusion = welding(device, record, first, refused) if weld else stock_fusion()
 
@@ -92,10 +100,12 @@ def fuse(
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     turning = LayOutWeights(device, first, refused, turned.append)
     layouts = [] if as_stored else [turning, AlignRows(device, first, refused)]
+    skipping = SkipZeros(device, first, refused, listed.append, zeros == "skip")
+    layouts += [skipping] if zeros and weld else []
     ends = [CopyEnds(device)] if graphs else []
     codes = ChooseCodes(device, low_bit, cost, coded.append)
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
     passes = [codes, *fusing, *layouts, WriteState(state), *ends]
     with compat.make_target(device):
         fused = rename_by_content(run_passes(passes, mod))
-    return Fused(fused, tuple(decisions), tuple(turned), tuple(coded))
+    return Fused(fused, tuple(decisions), tuple(turned), tuple(coded), tuple(listed))

@@ -79,6 +79,7 @@ class Behind:
             *(record.name, (), notes, watch.stages, lowered.fused.decisions),
             is_estimated=record.is_estimated,
             turned=lowered.fused.turned,
+            zeros=lowered.fused.zeros,
             coded=(*lowered.fused.coded, *imported.weights),
             symbols=self.symbols,
             weights=constants + inline_bytes(lowered.mod),

@@ -15,8 +15,9 @@ of them (``sizes.py``).
 
 Weights are inputs of these programs, never constants, and come last. A CUDA graph reads them where
 they lay when it was captured; :mod:`tvm_tile.runtime.weights` sees to it that no graph does so when
-they have moved. ``quantize.py`` rounds linear layers to codes of ``codebooks.py``, and
-``coded_linear.py`` decodes them by PyTorch's own operators, as any model would.
+they have moved. ``prune.py`` sets the least weights of linear layers to zero, ``quantize.py``
+rounds them to codes of ``codebooks.py``, and ``coded_linear.py`` decodes these by PyTorch's own
+operators, as any model would.
 
 ``tests/torch_backend_cases.py`` compares all that can be seen of a call with PyTorch: a new kind of
 behaviour is a case there. What PyTorch's people test of backends is in ``tests/aot_cases.py`` and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm_tile.graph.functions import is_tensor
 from tvm_tile.passes.open.unify import at_point
 from tvm_tile.runtime.arrays import numpy_dtype
+from tvm_tile.schedule.listed import settlers_of
 from tvm_tile.verify.compare import Argument, Array, is_float
 from tvm_tile.verify.uses import FEW, Uses
 
@@ -27,6 +28,7 @@ class FunctionInput:
         divides: whether integers are divided by it, so that it is neither 0 nor -1.
         is_output: whether it is written, and its former content is not used.
         value: value of an open extent; ``None`` for a tensor.
+        settle: function that makes of random values what the function may be given.
     """
 
     name: str
@@ -36,6 +38,7 @@ class FunctionInput:
     divides: bool
     is_output: bool
     value: int | None = None
+    settle: Callable[[Array], Array] | None = None
 
 
 def parameters(
@@ -49,7 +52,7 @@ def parameters(
         extents: values of its variables for open extents, by name.
     """
     values = extents or {}
-    uses = Uses.of(func)
+    uses, settlers = Uses.of(func), settlers_of(func)
     found = []
     for position, param in enumerate(func.params):
         if not is_tensor(param):
@@ -61,7 +64,8 @@ def parameters(
         assert dtype is not None, param.ty.dtype
         is_output = position not in in_place and param in uses.written
         below, divides = uses.below.get(param), param in uses.divisors
-        found.append(FunctionInput(str(param.name), shape, dtype, below, divides, is_output))
+        told = str(param.name), shape, dtype, below, divides, is_output, None
+        found.append(FunctionInput(*told, settlers.get(position)))
     return tuple(found)
 
 
@@ -95,8 +99,11 @@ def drawn(own: FunctionInput, rng: np.random.Generator, *, positive: bool = Fals
     size = math.prod(own.shape)
     if is_float(own.dtype):
         values = rng.standard_normal(size)
-        return (np.abs(values) if positive else values).astype(own.dtype).reshape(own.shape)
-    return integers(own.dtype, size, rng, own.below, divides=own.divides).reshape(own.shape)
+        found = (np.abs(values) if positive else values).astype(own.dtype)
+    else:
+        found = integers(own.dtype, size, rng, own.below, divides=own.divides)
+    found = found.reshape(own.shape)
+    return found if own.settle is None else own.settle(found)
 
 
 def integers(

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 
 import onnx
+from onnx.external_data_helper import uses_external_data
 
 from tvm_tile.frontend.onnx.rewrite import graphs_of
 
@@ -18,9 +19,11 @@ _VARIOUS_SIZES = frozenset({onnx.TensorProto.STRING, onnx.TensorProto.UNDEFINED}
 def problems(model: onnx.ModelProto) -> Iterator[str]:
     """A sentence for each thing that is wrong."""
     versions = {opset.domain: int(opset.version) for opset in model.opset_import}
-    for body in _bodies(model):
+    for body in bodies(model):
         if isinstance(body, onnx.GraphProto):
+            parts = (part for one in body.sparse_initializer for part in (one.values, one.indices))
             yield from (p for tensor in body.initializer for p in _tensor_problems(tensor))
+            yield from (p for tensor in parts for p in _sparse_problems(tensor))
         for node in body.node:
             yield from _node_problems(node, versions)
 
@@ -31,18 +34,19 @@ def texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
         yield opset.domain
     for function in model.functions:
         yield from (function.name, function.domain, *function.input, *function.output)
-    for body in _bodies(model):
+    for body in bodies(model):
         for node in body.node:
             yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
             yield from (attribute.name for attribute in node.attribute)
         if isinstance(body, onnx.GraphProto):
             yield from (tensor.name for tensor in body.initializer)
+            yield from (tensor.values.name for tensor in body.sparse_initializer)
             for value in (*body.input, *body.output):
                 yield value.name
                 yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
-def _bodies(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+def bodies(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
     """The graph, the functions, and every graph inside a node."""
     waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
     while waiting:
@@ -72,12 +76,22 @@ def _tensor_problems(tensor: onnx.TensorProto) -> Iterator[str]:
         )
 
 
+def _sparse_problems(tensor: onnx.TensorProto) -> Iterator[str]:
+    """Values or indices of a sparse tensor that ``onnx.load`` does not read."""
+    if uses_external_data(tensor):
+        yield f"a part {tensor.name!r} of a sparse tensor lies in another file"
+    yield from _tensor_problems(tensor)
+
+
 def _node_problems(node: onnx.NodeProto, versions: dict[str, int]) -> Iterator[str]:
     """Inputs that are left out but needed, and numbers that ONNX's inference indexes with."""
     where = f"{node.op_type} node {node.name or (node.output[0] if node.output else '')!r}"
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR:
             yield from _tensor_problems(attribute.t)
+        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+            yield from _sparse_problems(attribute.sparse_tensor.values)
+            yield from _sparse_problems(attribute.sparse_tensor.indices)
         if attribute.name == "batch_dims" and not 0 <= attribute.i < 64:
             yield f"{where}: batch_dims {attribute.i}"
     version = versions.get(node.domain, 1)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import onnx
 
 from tvm_tile.errors import ModelError, ModelFileError
+from tvm_tile.frontend.onnx.kept import MAX_BYTES
 from tvm_tile.frontend.onnx.rewrite import walk_nodes
 from tvm_tile.frontend.onnx.types import static_extents
 
@@ -19,8 +20,6 @@ from tvm_tile.frontend.onnx.types import static_extents
 MAX_NODES = 200_000
 #: Levels of functions that call others.
 MAX_DEPTH = 100
-#: Bytes of one tensor: more than this no GPU of today's could hold beside its operands.
-MAX_BYTES = 1 << 36
 
 
 def require_few_nodes(model: onnx.ModelProto) -> None:

@@ -16,6 +16,7 @@ from tvm_tile.errors.closest import did_you_mean
 from tvm_tile.frontend.declared import Declared, require_known, shown, unnamed
 from tvm_tile.frontend.foreign_files import foreign_format
 from tvm_tile.frontend.onnx.check import problems, texts
+from tvm_tile.frontend.onnx.kept import write_out_zeros
 from tvm_tile.frontend.onnx.rewrite import opset_version, read_names, replace_nodes, walk_nodes
 from tvm_tile.frontend.open_inputs import require_names
 
@@ -76,7 +77,7 @@ def read_model(path: Path) -> onnx.ModelProto:
         validate_model(model, str(path))
     except Exception as error:  # protobuf, the operating system and onnx raise their own kinds
         _refuse_foreign(path)
-        if isinstance(error, ModelFileError):
+        if isinstance(error, ModelError):
             raise
         raise _corrupt(str(path), error) from error
     return model
@@ -96,10 +97,11 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     """Check a model against the ONNX specification.
 
     What readers of ONNX commonly forgive is put right before, in place: an old format version,
-    and nodes that are not in topological order.
+    and nodes that are not in topological order. Sparse tensors are written out behind it.
 
     Raises:
         ModelFileError: it is not a valid model; ``source`` names it in the message.
+        ModelError: a sparse tensor is too large.
     """
     if model.ir_version == 0 or len(model.graph.output) == 0:
         raise _corrupt(source, "it has no ONNX version or no outputs")
@@ -133,6 +135,10 @@ def validate_model(model: onnx.ModelProto, source: str) -> None:
     finally:
         for value in unranked:
             value.type.tensor_type.ClearField("shape")
+    try:
+        write_out_zeros(model)
+    except (ValueError, IndexError) as error:  # where the checker did not look
+        raise _corrupt(source, error) from error
 
 
 def _name_domains(model: onnx.ModelProto) -> None:

@@ -5,9 +5,9 @@ An operator without a converter is broken down by PyTorch's own decompositions, 
 of the operator's schema by name (``convert.py``) and raises ``Refusal`` for a form that it does not
 do; its result is checked against PyTorch's shape and element type. Complex numbers become pairs of
 real ones (``pairs/``), and what is computed of weights alone PyTorch computes
-(``computed_weights.py``). Assignments to views and at indices are known by ``updates.py``;
-``writes.py`` decides which of them write in place. ``inner_tensors.py`` takes torchao's weights
-apart.
+(``computed_weights.py``), of sparse ones, too (``sparse_weights.py``). Assignments to views and at
+indices are known by ``updates.py``; ``writes.py`` decides which of them write in place.
+``inner_tensors.py`` takes torchao's weights apart.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tvm_tile.frontend.torch.refused import require_known_operators
 from tvm_tile.frontend.torch.region_constants import with_region_constants
 from tvm_tile.frontend.torch.sizes import concrete
 from tvm_tile.frontend.torch.sorted_rows import with_rows_as_given
+from tvm_tile.frontend.torch.sparse_weights import with_plain_weights
 from tvm_tile.frontend.torch.structure import paths_of
 from tvm_tile.graph.signature import Effects
 
@@ -130,7 +131,7 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
-    program = with_region_constants(concrete(program, inputs or {}))
+    program = with_region_constants(concrete(with_plain_weights(program), inputs or {}))
     program = with_one_of_each(with_inner_tensors(program))
     names = NodeNames.of(program)
     with warnings.catch_warnings(), torch.no_grad():

@@ -88,24 +88,26 @@ def _is_function(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
-def _with_weights(
-    program: ExportedProgram, fixed: Iterable[fx.Node], ends: Collection[str]
-) -> ExportedProgram:
-    """The program in which the values of some nodes are weights."""
+def computed_values(program: ExportedProgram, fixed: Iterable[fx.Node]) -> dict[fx.Node, Any]:
+    """Values of a program's weights, and of nodes that compute of these alone."""
+    places = program.graph.find_nodes(op="placeholder")
     values: dict[fx.Node, Any] = {
         node: weight_of(program, str(spec.target))
-        for spec, node in zip(
-            program.graph_signature.input_specs,
-            program.graph.find_nodes(op="placeholder"),
-            strict=True,
-        )
+        for spec, node in zip(program.graph_signature.input_specs, places, strict=True)
         if spec.kind in WEIGHTS
     }
     with torch.no_grad():
         for node in fixed:
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
             values[node] = node.target(*args, **kwargs)
-    known = {node.name: value for node, value in values.items()}
+    return values
+
+
+def _with_weights(
+    program: ExportedProgram, fixed: Iterable[fx.Node], ends: Collection[str]
+) -> ExportedProgram:
+    """The program in which the values of some nodes are weights."""
+    known = {node.name: value for node, value in computed_values(program, fixed).items()}
     graph = copied_graph(program)
     first = next(iter(graph.nodes))
     constants: dict[fx.Node, tuple[str, torch.Tensor]] = {}

@@ -176,7 +176,9 @@ def _is_half(call: relax.Call) -> bool:
     if call.op != ir.Op.get("relax.strided_slice"):
         return False
     whole, part = static_shape(call.args[0].ty), static_shape(call.ty)
-    return bool(whole and part) and whole[-1] == 2 * part[-1] and whole[:-1] == part[:-1]
+    if not whole or not part:
+        return False
+    return whole[-1] == 2 * part[-1] and whole[:-1] == part[:-1]
 
 
 def product_of(a: te.Tensor, b: te.Tensor, transposed: Sequence[bool], dtype: str) -> te.Tensor:

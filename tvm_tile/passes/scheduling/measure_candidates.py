@@ -20,6 +20,7 @@ from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import find_runtime_device
 from tvm_tile.runtime.trials import Argument, can_be_drawn, run_trials
 from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule.listed import settlers_of
 
 
 def candidate_name(name: str, rank: int) -> str:
@@ -112,12 +113,13 @@ class MeasureCandidates:
 def arguments_of(func: tirx.PrimFunc) -> tuple[Argument, ...] | None:
     """Arguments of a function; None where they are not tensors of static shapes only."""
     stores = nodes_in(func.body, tirx.BufferStore)
-    arguments = []
-    for param in func.params:
+    arguments, settlers = [], settlers_of(func)
+    for place, param in enumerate(func.params):
         shape = getattr(param.ty, "shape", None)
         if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
             return None
         is_output = any(param.same_as(store.buffer) for store in stores)
         extents = tuple(int(extent) for extent in shape)
-        arguments.append(Argument(extents, str(param.ty.dtype), is_output))
+        settle = settlers.get(place)
+        arguments.append(Argument(extents, str(param.ty.dtype), is_output, settle))
     return tuple(arguments)

@@ -21,11 +21,13 @@ from tvm_tile.passes.scheduling.plan_open import planned_open
 from tvm_tile.report.compiled import KernelReport
 from tvm_tile.report.limits import arithmetic_seconds
 from tvm_tile.schedule import Scheduled, Task, candidates
+from tvm_tile.schedule.listed import left_out
 from tvm_tile.schedule.open_copy import schedule_open_copy
 from tvm_tile.schedule.open_outputs import OpenFunction
 from tvm_tile.schedule.rowwise import find_rowwise, schedule_rowwise
 from tvm_tile.schedule.statements import find_obstacle, schedule_statements
 from tvm_tile.tile.cover import MAX_LOSS
+from tvm_tile.tile.rules import WGMMA
 
 DLIGHT = "dlight"
 STATEMENTS = "statements"
@@ -222,12 +224,14 @@ class PlanFunction:
         if choice is None:
             return None, f"none of its {len(found)} candidates builds"
         best = choice.scheduled
+        flops, size = (0.0, 0.0) if best.rule != WGMMA else left_out(request.func, graph)
+        least = arithmetic_seconds(graph, self._device) * (1 - flops / graph.flops)
         report = KernelReport(
             "", _operators(request.func), best.rule.name, best.grid, best.block, best.tile,
-            best.seconds, _traffic(graph), "", choice.measured, choice.rank, choice.seconds,
+            best.seconds, _traffic(graph) - size, "", choice.measured, choice.rank, choice.seconds,
             _written(graph), registers=best.registers, shared_bytes=best.shared_bytes,
-            runner_up=best.runner_up, flops=float(graph.flops),
-            arithmetic_seconds=arithmetic_seconds(graph, self._device),
+            runner_up=best.runner_up, flops=graph.flops - flops,
+            arithmetic_seconds=least,
         )  # fmt: skip
         return Planned(best.func, report, choice.lasting), ""
 

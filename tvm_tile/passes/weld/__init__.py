@@ -5,7 +5,8 @@ TVM's fusion runs with more told to it (the passes ``mark_*.py`` and ``limit_fus
 that it pays (Welder). Ahead of both, while operators are operators, ``group_gates.py`` makes one
 function of a recurrent cell, and ``join_products.py`` one product of several with the same left
 operand, whether their weights are numbers or codes of one format; ``lay_out_weights.py`` turns the
-weights of products of few rows where their kernels are faster so. For caches, ``join_writes.py``
+weights of products of few rows where their kernels are faster so, and ``skip_zeros.py`` tells
+products which chunks of their weights are zeros. For caches, ``join_writes.py``
 computes new rows in the kernel that writes them, which is attention's, where that is faster. The
 decisions are in :mod:`tvm_tile.tile.weld`.
 """

@@ -58,7 +58,7 @@ class _DecodingConsumer:
     def compute(self, origin: Place) -> None:
         """Compute and store a tile."""
         steps, turn = self._tile.depth // STEP, self._turn
-        _, count = self._kernel.block.own_chunks()
+        _, count = self._kernel.block.own_chunks(origin)
         turn.wait_until_full()
         self._load(0)
         self._decode(0)

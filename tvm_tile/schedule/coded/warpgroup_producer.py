@@ -31,7 +31,7 @@ def produce(kernel: CodedWarpgroups) -> None:
     memory = kernel.words(tile.shared_start)
 
     def fill(origin: Place) -> None:
-        first, count = kernel.block.own_chunks()
+        first, count = kernel.block.own_chunks(origin)
         with ib.serial(count) as number:
             chunk = ib.Bind(first + number)
 

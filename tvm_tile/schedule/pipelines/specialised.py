@@ -32,6 +32,7 @@ from tvm_tile.build.leaving import leaving
 from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.graph.tile_graph import Axis
+from tvm_tile.schedule.pipelines.lists import Lists
 from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
 from tvm_tile.schedule.tensor_cores.part import RowTable
 from tvm_tile.schedule.tensor_cores.place import raster_place
@@ -57,6 +58,7 @@ class PersistentBlock:
         number: the block's among all.
         thread: its number in the block.
         table: which rows make tiles; ``None`` where neighbours do.
+        lists: chunks that each tile walks, where not all.
     """
 
     product: Product
@@ -67,6 +69,7 @@ class PersistentBlock:
     number: Any
     thread: Any
     table: RowTable | None = None
+    lists: Lists | None = None
 
     def stages(self) -> Any:
         """Shared memory for a tile's stages, and behind them for what its sums go out through.
@@ -111,6 +114,9 @@ class PersistentBlock:
         if self.tile.splits > 1:
             body(self._origin(self.number // self.tile.splits, counts))
             return
+        if self.lists is not None:
+            self._there_and_back(body, counts)
+            return
         start = self.number + first * grid
         step *= grid
         with ib.serial((self._count(counts) - start + step - 1) // step) as turn:
@@ -123,9 +129,39 @@ class PersistentBlock:
             with ib.If(origin[self.product.groups.held] > 0), ib.Then():
                 body(origin)
 
-    def own_chunks(self) -> tuple[Any, Any]:
-        """Number of the first of the block's chunks of a tile's sum, and how many there are."""
+    def _there_and_back(self, body: Callable[[Place], None], counts: list[list[Any]]) -> None:
+        """Run ``body`` for the block's tiles, of which every other one is counted from the last
+        block: the first blocks get the longest lists of a round, then the shortest."""
+        grid, total = self.tile.grid, self._count(counts)
+        with ib.serial((total + grid - 1) // grid) as turn:
+            back = grid - 1 - 2 * self.number
+            index = ib.Bind(turn * grid + self.number + turn % 2 * back)
+            with ib.If(index < total), ib.Then():
+                body(self._origin(index, counts))
+
+    def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
+        """Run ``body`` for the number of each of the block's chunks of a tile's sum.
+
+        Args:
+            origin: first values of the tile's axes.
+            body: function that writes the code for a chunk.
+        """
+        first, count = self.own_chunks(origin)
+        if self.lists is not None:
+            self.lists.for_chunks(origin, body, None if self.tile.splits == 1 else (first, count))
+            return
+        with ib.serial(count) as chunk:
+            body(first + chunk)
+
+    def own_chunks(self, origin: Place) -> tuple[Any, Any]:
+        """Number of the first of the block's chunks of a tile's sum, and how many there are.
+
+        Args:
+            origin: first values of the tile's axes.
+        """
         tile, each = self.tile, self.tile.chunks_each
+        if self.lists is not None:
+            return self.lists.part(self.lists.count(origin), self.rank, tile.splits)
         if tile.splits == 1:
             return 0, each
         first = ib.Bind(self.rank * each)
@@ -162,6 +198,8 @@ class PersistentBlock:
         for (axes, box), count, position in zip(self.boxes, counts, positions, strict=True):
             sizes = zip(digits(position, axes, count), box, strict=True)
             origin |= {name: ib.Bind(value * size) for (name, value), size in sizes}
+            if self.lists is not None and self.lists.axis in axes:  # which is the only one
+                origin[self.lists.axis.name] = self.lists.first(position)
         return origin
 
 
@@ -171,11 +209,12 @@ def launch(
     tile: RingTile,
     limits: Limits,
     table: RowTable | None = None,
+    lists: Lists | None = None,
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
     number, rank, thread = begin_kernel(tile.grid, tile.block_size, tile.splits)
     limits = {} if table else bound_limits(limits)
-    return PersistentBlock(product, boxes, tile, limits, rank, number, thread, table)
+    return PersistentBlock(product, boxes, tile, limits, rank, number, thread, table, lists)
 
 
 def specialise(

@@ -24,7 +24,8 @@ from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
 from tvm_tile.schedule.tensor_cores.lookups import LookedUp, looked_up
 from tvm_tile.schedule.tensor_cores.padding import unpadded
-from tvm_tile.tile.units.product import Product, find_product, paired
+from tvm_tile.tile.units.paired import paired
+from tvm_tile.tile.units.product import Product, find_product
 
 
 @dataclass(frozen=True, slots=True)

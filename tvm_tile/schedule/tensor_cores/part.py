@@ -13,7 +13,7 @@ from tvm_tile.build.leaving import leaving
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.graph.positions import Grouped
 from tvm_tile.schedule.tensor_cores.limits import Limits, count_rows, count_tiles, in_register
-from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, Listed, Side, raster_place
+from tvm_tile.schedule.tensor_cores.place import Boxed, Flat, GroupRows, Side, raster_place
 from tvm_tile.tile.units.product import Operand, Product
 
 
@@ -122,7 +122,7 @@ def find_part_of_group(
     slot, column, _ = raster_place(block, slots, math.prod(columns), tile.raster)
     origin = table.origin(product.groups, slot)
     ib.evaluate(leaving(origin[product.groups.held] > 0))
-    left = Listed(product.groups, table.order)
+    left = GroupRows(product.groups, table.order)
     right = _side(product.right, tile.columns, columns, column, origin)
     return _part(tile, warp_size, thread, origin, (left, right))
 

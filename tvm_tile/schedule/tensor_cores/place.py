@@ -141,7 +141,7 @@ class Flat:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class GroupRows:
     """A side of rows in groups: those of a list, as far as a tile's go.
 
     Attributes:

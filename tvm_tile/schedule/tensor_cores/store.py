@@ -141,14 +141,18 @@ class SumStore:
         """The sums of neighbouring elements in a row of memory, by number; of elements that are
         made of several a tuple of these, which are loaded here."""
         if self.sums == 1:
-            return lambda v: self.memory[(*row, column + v)]
+            return lambda v: self._held([*row, column + v])
         held = ib.alloc_buffer((count * self.sums,), str(self.memory.ty.dtype), scope="local")
         wide = math.gcd(count * self.sums, QUAD)
         for first in range(0, count * self.sums, wide):
             with ib.vectorized(wide) as v:
-                own = self.memory[(*row, column * self.sums + first + v)]
+                own = self._held([*row, column * self.sums + first + v])
                 ib.buffer_store(held, own, [first + v])
         return lambda v: tuple(held[v * self.sums + own] for own in range(self.sums))
+
+    def _held(self, indices: list[Any]) -> Any:
+        """A sum in memory."""
+        return self.memory[tuple(indices)]
 
     def quad(
         self, total: Callable[[Any], Any], column: Any, place: Place, guard: Guard | None = None

@@ -35,13 +35,14 @@ from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device
 from tvm_tile.schedule.pipelines.clusters import stay, store_totals
-from tvm_tile.schedule.pipelines.specialised import PersistentBlock, launch
+from tvm_tile.schedule.pipelines.lists import Lists
+from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
-from tvm_tile.schedule.tensor_cores.place import Boxed, Listed, Place, Side
+from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import (
@@ -54,6 +55,7 @@ from tvm_tile.schedule.units.ring import (
 from tvm_tile.schedule.units.wgmma import SUMS, Instruction, group, wait
 from tvm_tile.tile.products.grouping import SORTED, with_sorted_rows
 from tvm_tile.tile.products.warpgroup_tile import LINE, STEP_BYTES, WARPGROUP, WarpgroupTile
+from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 
@@ -89,7 +91,8 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
                 gather_rows(given, table, buffers, bound_limits(found.limits))
         maps = [side.tensor_map(buffers) for side in sides]
         boxes = (left.free, tile.rows), (right.free, tile.columns)
-        block = launch(product, boxes, tile, found.limits, table)
+        lists = _lists(boxes, product, buffers)
+        block = launch(product, boxes, tile, found.limits, table, lists)
         block.leave()
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = block.stages()
@@ -100,11 +103,19 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         memory = block.sums_behind(data, tile.sum_dtype)
         rows: Side = Boxed(left, tile.rows, tile.block_rows)
         if groups is not None and table is not None:
-            rows = Listed(groups, table.order)
+            rows = GroupRows(groups, table.order)
         columns = Boxed(right, tile.columns, tile.width).of_elements(product.sums)
         store = SumStore(rows, columns, epilogue, seen, memory, sums=product.sums)
         block.specialise(partial(_produce, kernel), partial(_consume, kernel, store))
     return builder.get()
+
+
+def _lists(boxes: tuple[Boxes, Boxes], product: Product, buffers: dict[str, Any]) -> Lists | None:
+    """The chunks that tiles of these boxes walk, if one of the operands has lists of them."""
+    for side, (axes, box) in zip((product.left, product.right), boxes, strict=True):
+        if side.listed is not None:
+            return Lists(side.listed, buffers[side.listed.source], axes[0], box[0])
+    return None
 
 
 def _produce(kernel: _WarpgroupKernel) -> None:
@@ -114,14 +125,15 @@ def _produce(kernel: _WarpgroupKernel) -> None:
         turn = Turn(kernel.ring)
 
         def fill(origin: Place) -> None:
-            first, count = block.own_chunks()
-            with ib.serial(count) as chunk:
-                place = {**origin, **chunk_place(block.product, tile.depth, first + chunk)}
+            def fill_stage(chunk: Any) -> None:
+                place = {**origin, **chunk_place(block.product, tile.depth, chunk)}
                 turn.wait_until_empty()
                 turn.expect(sum(side.size for side in kernel.sides))
                 for side, tensor_map in zip(kernel.sides, kernel.maps, strict=True):
                     side.copy(tensor_map, turn, place)
                 turn.advance()
+
+            block.for_chunks(origin, fill_stage)
 
         block.for_tiles(fill)
     stay(tile)
@@ -143,7 +155,7 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     alternation = Alternation(number, kernel.turns) if tile.alternates else None
 
     def compute(origin: Place) -> None:
-        _, count = block.own_chunks()
+        _, count = block.own_chunks(origin)
         if alternation is not None:
             alternation.wait()
         with ib.serial(count) as chunk:
@@ -169,8 +181,7 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     if alternation is None:
         block.for_tiles(compute)
         return
-    _, count = block.own_chunks()
-    turn.skip(number * count)
+    turn.skip(number * tile.chunks_each)
     block.for_tiles(compute, first=number, step=tile.consumers)
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.device.device import Device
+from tvm_tile.schedule.listed import listed_of
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in, in_pairs
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
@@ -28,7 +29,7 @@ from tvm_tile.tile.products.warpgroup import (
 )
 from tvm_tile.tile.products.warpgroup_tile import LINE
 from tvm_tile.tile.rules import WGMMA
-from tvm_tile.tile.units.product import Product, fold_window, spread_steps
+from tvm_tile.tile.units.product import Operand, Product, fold_window, spread_steps
 
 
 def schedule_wgmma(task: Task, count: int) -> Sequence[Choice]:
@@ -61,7 +62,27 @@ def _find(task: Task) -> ProductMatch | None:
     folded = fold_window(found.product, LINE // found.product.left.tensor.element_size)
     if folded is not found.product and _has_short_lines(folded, task.device):
         return None
-    return replace(found, product=spread_steps(folded, LONGEST_STEP))
+    product = spread_steps(folded, LONGEST_STEP)
+    return replace(found, product=_with_lists(product, task))
+
+
+def _with_lists(product: Product, task: Task) -> Product:
+    """The product with the lists of a constant operand's chunks that are not zeros, if it has some
+    and is one of matrices, a line of depth to a chunk."""
+    told = listed_of(task.func)
+    if told is None or product.steps or product.batch:
+        return product
+    matrix, listed = told
+
+    def own(side: Operand) -> Operand:
+        tensor, whole = side.tensor, len(listed.groups) * listed.step
+        ends = [[c for _, c in index.terms] == [1] and not index.offset for index in side.indices]
+        is_matrix = len(side.free) == 1 and ends == [True, True]
+        is_told = tensor.name == str(matrix.name) and listed.chunk * tensor.element_size == LINE
+        is_whole = is_matrix and whole - listed.step < side.extent <= whole
+        return replace(side, listed=listed) if is_told and is_whole else side
+
+    return replace(product, left=own(product.left), right=own(product.right))
 
 
 def _has_short_lines(product: Product, device: Device) -> bool:

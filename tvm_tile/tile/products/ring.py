@@ -94,7 +94,7 @@ def ring_work(
     units, groups = device.multi_processor_count, tile.consumers // tile.sharers
     present = -(-tile.grid // units) * groups
     turns = -(-tile.tiles * tile.splits // units) / present  # of the busiest multiprocessor's
-    chunks, stages = turns * tile.chunks_each, tile.stages / groups
+    chunks, stages = turns * tile.chunks_each * tile.walked, tile.stages / groups
     later = max(0.0, 1 - stages / chunks)
     ahead = max(1.0, stages - 1)  # the one that is multiplied is not free yet
     ring = replace(chunk, repeats=chunks, steps=1, loads=later, arrivals=later, ahead=ahead)

@@ -20,6 +20,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.products.grouping import gathering_work, grouping_threads, grouping_work
@@ -47,6 +49,7 @@ _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its column
 _WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
 # Warpgroups, whether they take tiles in turns, and instructions of each.
 _SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 2))
+_TALL = ((3, False, 2),)  # for narrow tiles, which read most of the other operand
 # An operand's dtype -> the device record's; float32 is tf32, of devices that may: see with_tf32.
 _OPERANDS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _DTYPES = {dtype: RATED_AS.get(dtype, dtype) for dtype in _OPERANDS}
@@ -174,9 +177,10 @@ def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
     """All tiles of a product for warpgroups, ``None`` for those that do not fit."""
     element = product.left.tensor.element_size
-    for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
-        if product.groups is not None and alternates:
-            continue  # each has to know whether the other's tile has rows
+    shapes = (*_SHAPES, *(_TALL if product.listed else ()))
+    for (consumers, alternates, instructions), width in itertools.product(shapes, _WIDTHS):
+        if alternates and (product.groups is not None or product.listed):
+            continue  # in turns, each has to know how many chunks the other's tile has
         if instructions * width > _WIDTHS[-1]:
             continue  # more than half of a thread's registers would hold sums
         size = ROWS * instructions * (1 if alternates else consumers)
@@ -281,7 +285,32 @@ def _tile(
     launched = launched_registers(device, blocks, tile.block_size)
     if launched < width // 2 + _OPERAND_REGISTERS:
         return None
-    return fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
+    found = fitted(tile, device, _FEWEST_STAGES, _LEAST_CHUNKS)
+    return found if found is None or product.listed is None else _listed(product, device, found)
+
+
+def _listed(product: Product, device: Device, tile: WarpgroupTile) -> WarpgroupTile | None:
+    """The tile of a product with lists, with the share of its tiles' chunks that the busiest
+    multiprocessor walks; ``None`` where blocks that share a list would have too few."""
+    assert product.listed is not None
+    is_left = product.left.listed is not None
+    sides = (product.left.free, tile.rows), (product.right.free, tile.columns)
+    rows, columns = (math.prod(counts(*side)) for side in sides)
+    ((axis,), (box,)) = sides[0 if is_left else 1]
+    each = np.array(product.listed.counts(box, axis.extent))
+    if tile.splits > 1:
+        walked = float(each.max() / tile.chunks)
+        return replace(tile, walked=walked) if each.min() >= tile.splits * _LEAST_CHUNKS else None
+    index = np.arange(tile.tiles)
+    turns, block = np.divmod(index, tile.grid)
+    block = np.where(turns % 2, tile.grid - 1 - block, block)  # there and back
+    first = index // (tile.raster * columns) * tile.raster
+    rest = index % (tile.raster * columns)
+    size = np.minimum(rows - first, tile.raster)
+    place = first + rest % size if is_left else rest // size
+    units = device.multi_processor_count
+    busiest = np.bincount(block % units, each[place]).max()
+    return replace(tile, walked=float(busiest / (-(-tile.tiles // units) * tile.chunks)))
 
 
 def line_chunks(product: Product) -> list[int]:
@@ -314,7 +343,7 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
         wavefronts=filled / WAVEFRONT,
         flops=chunk_flops(tile),
     )
-    moved = (left.read_size + right.read_size, product.write.tensor.size)
+    moved = (product.read_size, product.write.tensor.size)
     found = ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
     if product.groups is None:
         return found

@@ -37,6 +37,7 @@ class RingTile(Tile):
         blocks: blocks that share a multiprocessor.
         tiles: tiles of the whole output.
         chunks: chunks of a tile's whole sum.
+        walked: share of these that the busiest multiprocessor walks, where lists tell some.
         raster: tiles of rows that are walked before the next tile of columns.
         stages: chunks that the ring holds.
         grid: blocks, each of which takes tiles until none is left.
@@ -56,6 +57,7 @@ class RingTile(Tile):
     raster: int
     stages: int = 0
     grid: int = 0
+    walked: float = 1.0
     division: tuple[int, int] | None = None
 
     @property
@@ -101,7 +103,8 @@ class RingTile(Tile):
         split = f", {self.splits} blocks a sum" if self.splits > 1 else ""
         shared = f", {self.blocks} blocks a multiprocessor" if self.blocks > 1 else ""
         groups = f"{self.consumers} warpgroups{' in turns' if self.alternates else ''}"
-        return f"depth {self.depth}, {self.stages} stages, {groups}{split}{shared}"
+        walked = f", {self.walked:.1%} of the chunks" if self.walked < 1 else ""
+        return f"depth {self.depth}, {self.stages} stages, {groups}{split}{shared}{walked}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tvm_tile.graph.listed import Listed
 from tvm_tile.graph.positions import Grouped
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 
@@ -30,6 +31,7 @@ class Operand:
         strides: bytes between neighbours along each dimension.
         size: bytes in memory.
         read_size: bytes of these that are read, which are fewer of a slice.
+        listed: chunks of the depth that are not zeros; ``None`` where all may have others.
     """
 
     tensor: Tensor
@@ -39,6 +41,7 @@ class Operand:
     strides: tuple[int, ...]
     size: int
     read_size: int
+    listed: Listed | None = None
 
     @property
     def extent(self) -> int:
@@ -118,6 +121,21 @@ class Product:
         return replace(found, groups=groups)
 
     @property
+    def listed(self) -> Listed | None:
+        """Lists of the chunks that are not zeros, if one of the operands has some."""
+        return self.left.listed or self.right.listed
+
+    @property
+    def read_size(self) -> int:
+        """Bytes of both operands that are read; of one with lists, of what these tell."""
+        shares = [1.0 if side.listed is None else side.listed.share for side in self._sides]
+        return sum(int(s.read_size * n) for s, n in zip(self._sides, shares, strict=True))
+
+    @property
+    def _sides(self) -> tuple[Operand, Operand]:
+        return self.left, self.right
+
+    @property
     def flops(self) -> int:
         """A multiply-add is two."""
         summed = self.depth.extent * math.prod(axis.extent for axis in self.steps)
@@ -126,7 +144,7 @@ class Product:
     @property
     def traffic(self) -> int:
         """Bytes that cross global memory at least."""
-        return self.left.read_size + self.right.read_size + self.write.tensor.size
+        return self.read_size + self.write.tensor.size
 
 
 def find_product(operator: Operator, groups: Grouped | None = None) -> Product | None:
@@ -187,41 +205,6 @@ def _of_groups(product: Product, groups: Grouped) -> Product | None:
     return replace(product, left=left, right=right, groups=groups)
 
 
-def paired(product: Product) -> Product | None:
-    """A product of whose halves of columns elements are made, as one of pairs of columns.
-
-    before: ``y[m, n] = f(a[m, n], a[m, n + N])`` with ``a[m, n] = sum over k of x[m, k] * w[n, k]``
-    after:  ``y[m, n] = f(a[m, n, 0], a[m, n, 1])`` where ``w[n, h, k]`` is ``w[N * h + n, k]``
-
-    Returns:
-        ``None`` where columns are no dimension of the right operand, or contiguous in it.
-    """
-    right = product.right
-    if len(right.free) != 1 or not right.is_depth_major:
-        return None
-    (column,) = right.free
-    dimensions = right.dimensions
-    place = next(p for p, index in enumerate(right.indices) if index.coefficient(column.name))
-    extent, index, stride = dimensions[place]
-    half = column.extent // 2
-    if index != AffineIndex(((column.name, 1),)) or extent != 2 * half:
-        return None
-    inner = Axis(f"{column.name}.half", 2)
-    parts = (half, index, stride), (2, AffineIndex(((inner.name, 1),)), half * stride)
-    right = _seen_as(right, [*dimensions[:place], *parts, *dimensions[place + 1 :]])
-    write = product.write
-    shape = tuple(
-        extent // 2 if index.coefficient(column.name) else extent
-        for index, extent in zip(write.indices, write.tensor.shape, strict=True)
-    )
-    return replace(
-        product,
-        right=replace(right, free=(replace(column, extent=half), inner)),
-        write=replace(write, tensor=replace(write.tensor, shape=shape)),
-        sums=2,
-    )
-
-
 def fold_window(product: Product, line: int) -> Product:
     """The product with a longer depth, where its depth is short and a window's row lies beside it.
 
@@ -267,7 +250,7 @@ def _folded(operand: Operand, step: Axis, depth: Axis, longer: Axis) -> Operand 
         place = AffineIndex(((name, 1),))
         dimensions.append((free[name].extent, place, stride * coefficient))
     dimensions.append((longer.extent, AffineIndex(((longer.name, 1),)), element))
-    return _seen_as(operand, dimensions)
+    return seen_as(operand, dimensions)
 
 
 def spread_steps(product: Product, longest: int) -> Product:
@@ -294,10 +277,10 @@ def _spread(operand: Operand, longest: int) -> Operand:
         dimensions.append((free[name].extent, AffineIndex(((name, 1),)), stride * coefficient))
         if rest:
             dimensions.append((extent, AffineIndex(rest), stride))
-    return _seen_as(operand, dimensions)
+    return seen_as(operand, dimensions)
 
 
-def _seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
+def seen_as(operand: Operand, dimensions: Sequence[_Dimension]) -> Operand:
     """The operand, its memory seen as a tensor of other dimensions."""
     extents, indices, strides = zip(*dimensions, strict=True)
     tensor = Tensor(operand.tensor.name, extents, operand.tensor.dtype)

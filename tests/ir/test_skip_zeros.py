@@ -1,0 +1,218 @@
+"""Products are told which chunks of their constant weights are zeros, where that pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emulated import arguments
+from test_passes import module
+from test_wgmma_lists import run as list_error
+from tvm import IRModule, ir, relax, tirx
+from tvm.relax import op
+from warp_emulator import COMPILER
+
+import tvm_tile
+from tvm_tile import Open, Options, find_device
+from tvm_tile.device import Device
+from tvm_tile.frontend.prepare import prepare
+from tvm_tile.graph.listed import listed_chunks
+from tvm_tile.passes import FirstChoices
+from tvm_tile.passes.scheduling.measure_candidates import arguments_of
+from tvm_tile.passes.weld.skip_zeros import matrices_of
+from tvm_tile.runtime.trials import drawn as drawn_for_trial
+from tvm_tile.schedule.listed import listed_of
+from tvm_tile.stages.fusing import Fused, fuse
+from tvm_tile.tile.rules import WGMMA
+from tvm_tile.verify.arguments import drawn, parameters
+
+H200 = find_device("nvidia/h200")
+RNG = np.random.default_rng(0)
+
+
+def pruned(rows: int, columns: int, density: float = 0.25, box: int = 64) -> np.ndarray:
+    kept = RNG.random((-(-rows // box), -(-columns // box))) < density
+    mask = np.kron(kept, np.ones((box, box)))[:rows, :columns]
+    return (RNG.standard_normal((rows, columns)) * mask).astype("float16")
+
+
+def linear(weights: np.ndarray, *, by_rows: bool = True, dtype: str = "float16") -> Any:
+    """A layer of weights, as they are stored for a linear layer or as they are multiplied."""
+
+    def body(x: Any) -> Any:
+        emit = relax.BlockBuilder.current().emit
+        own = relax.const(weights, dtype)
+        return emit(op.nn.relu(emit(op.matmul(x, emit(op.permute_dims(own)) if by_rows else own))))
+
+    return body
+
+
+def fused(body: Any, rows: int, depth: int, *, device: Device = H200, **how: Any) -> Fused:
+    mod = prepare(module(body, (rows, depth), dtype="float16"))
+    return fuse(mod, device, **how)
+
+
+def only_function(mod: IRModule) -> tirx.PrimFunc:
+    (func,) = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
+    return func
+
+
+def constants(mod: IRModule) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, ir.Constant) and isinstance(expr.ty, relax.TensorType):
+            found.append(expr.value.numpy())
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return found
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 8192), (16, 8192), (1024, 2048)])
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_tables_tell_kernels_of_zeros(rows: int, columns: int, by_rows: bool) -> None:
+    weights = pruned(columns, 4096)
+    own = weights if by_rows else np.ascontiguousarray(weights.T)
+    found = fused(linear(own, by_rows=by_rows), rows, 4096, zeros="skip")
+    func = only_function(found.mod)
+    told = listed_of(func)
+    assert told is not None
+    wanted = listed_chunks(weights, 64, told[1].source)
+    assert told[1] == wanted
+    table = next(array for array in constants(found.mod) if array.dtype == np.uint32)
+    np.testing.assert_array_equal(table, wanted.table())
+    (zeros,) = found.zeros
+    assert zeros.is_skipped
+    assert zeros.share == wanted.share
+    assert zeros.seconds < 0.6 * zeros.seconds_whole
+
+
+def test_what_skipping_would_save_is_told() -> None:
+    found = fused(linear(pruned(2048, 4096)), 256, 4096, zeros="multiply")
+    assert listed_of(only_function(found.mod)) is None
+    (zeros,) = found.zeros
+    assert not zeros.is_skipped
+    assert zeros.seconds < zeros.seconds_whole
+
+
+@pytest.mark.parametrize("density", [0.97, 1])
+def test_few_zeros_are_multiplied(density: float) -> None:
+    found = fused(linear(pruned(1024, 2048, density)), 256, 2048, zeros="skip")
+    assert listed_of(only_function(found.mod)) is None
+    assert found.zeros == ()
+
+
+def test_scattered_zeros_are_multiplied() -> None:
+    weights = RNG.standard_normal((1024, 2048)) * (RNG.random((1024, 2048)) < 0.2)
+    found = fused(linear(weights.astype("float16")), 256, 2048, zeros="skip")
+    assert listed_of(only_function(found.mod)) is None
+
+
+def test_products_of_values_have_no_lists() -> None:
+    def body(x: Any) -> Any:
+        emit = relax.BlockBuilder.current().emit
+        return emit(op.matmul(x, emit(op.permute_dims(x))))
+
+    assert listed_of(only_function(fused(body, 256, 2048, zeros="skip").mod)) is None
+
+
+def test_whoever_runs_a_function_gives_it_its_zeros() -> None:
+    func = only_function(fused(linear(pruned(1024, 2048)), 1024, 2048, zeros="skip").mod)
+    told = listed_of(func)
+    assert told is not None
+    names = [str(param.name) for param in func.params]
+    weights, table = names.index(str(told[0].name)), names.index(told[1].source)
+    kept = np.kron(told[1].kept(), np.ones((told[1].step, told[1].chunk))) > 0
+    trials = arguments_of(func)
+    assert trials is not None
+    for values in (
+        [drawn(own, RNG) for own in parameters(func)],
+        [drawn_for_trial(RNG, own) for own in trials],
+    ):
+        np.testing.assert_array_equal(values[table], told[1].table())
+        is_turned = values[weights].shape != kept.shape
+        own = values[weights].T if is_turned else values[weights]
+        assert not own[~kept].any()
+        assert np.count_nonzero(own[kept]) > 0.99 * kept.sum()
+
+
+def test_reports_count_what_is_left() -> None:
+    weights = pruned(4096, 4096)
+    mod = module(linear(weights), (512, 4096), dtype="float16")
+    reports = {
+        zeros: tvm_tile.compile(mod, H200, options=Options(zeros=zeros, cache=False)).report
+        for zeros in ("multiply", "skip")
+    }
+    (whole,), (left,) = (report.kernels for report in reports.values())
+    assert left.rule == WGMMA.name
+    assert "of the chunks" in left.tile
+    share = reports["skip"].zeros[0].share
+    assert left.flops == pytest.approx(whole.flops * share, rel=0.01)
+    assert whole.traffic - left.traffic == pytest.approx(weights.nbytes * (1 - share))
+    assert left.seconds < 0.6 * whole.seconds
+    text = reports["multiply"].render("memory")
+    assert "zeros='skip' would leave zeros out: in 1 matrix of weights" in text
+    assert "zeros skipped: in 1 matrix of weights" in reports["skip"].render("memory")
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("late", [False, True])
+def test_kernels_compute_what_they_do_with_zeros(late: bool, tmp_path: Path) -> None:
+    """The whole way from constants to a kernel's text, which is run on the CPU."""
+    small = replace(H200, multi_processor_count=2)
+    weights = pruned(264, 1000)
+    mod = fused(linear(weights), 72, 1000, device=small, zeros="skip").mod
+    func = only_function(mod)
+    names = [str(param.name) for param in func.params]
+    (call,) = (b.value for block in mod["main"].body.blocks for b in block.bindings)
+    pairs = zip(names, call.args[1].fields, strict=False)
+    known = {n: value.value.numpy() for n, value in pairs if isinstance(value, ir.Constant)}
+    of = arguments(func, known)
+    choice = FirstChoices(small)(func)
+    assert choice is not None
+    assert "of the chunks" in choice.tile
+    assert list_error(choice, of, tmp_path, late=late) < 2e-3
+    x = next(of.given[n] for n in names if n not in known and n not in of.outputs)
+    (found,) = (of.wanted[n] for n in of.outputs)
+    wanted = np.maximum(x.astype("float32") @ weights.T.astype("float32"), 0)
+    np.testing.assert_allclose(found.astype("float32"), wanted, rtol=2e-3, atol=2e-2)
+
+
+def test_a_function_with_lists_is_not_told_again() -> None:
+    func = only_function(fused(linear(pruned(1024, 2048)), 1024, 2048, zeros="skip").mod)
+    assert matrices_of(func) == ()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse BSR tensor support is in beta")
+def test_blocks_of_pytorchs_are_left_out() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            weight = torch.from_numpy(pruned(2048, 4096)).to_sparse_bsr((64, 64))
+            self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.linear(x, self.weight)
+
+    program = torch.export.export(Layer(), (torch.randn(1024, 4096).half(),))
+    report = tvm_tile.compile(program, H200, options=Options(zeros="skip", cache=False)).report
+    (kernel,) = report.kernels
+    assert "of the chunks" in kernel.tile
+
+
+def test_lists_go_with_open_extents() -> None:
+    module = torch.nn.Linear(2048, 1024).half()
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(pruned(1024, 2048)))
+    rows = {0: torch.export.Dim("rows", min=1, max=2048)}
+    x = torch.randn(512, 2048).half()
+    program = torch.export.export(module, (x,), dynamic_shapes=(rows,))
+    options = Options(zeros="skip", cache=False)
+    inputs = {"input": (Open(1, 2048), 2048)}
+    report = tvm_tile.compile(program, H200, inputs=inputs, options=options).report
+    assert report.zeros[0].is_skipped
+    assert any("of the chunks" in kernel.tile for kernel in report.kernels)
