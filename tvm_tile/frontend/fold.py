@@ -28,6 +28,8 @@ _SPREADING = frozenset(
     f"relax.{name}"
     for name in ("full", "full_like", "zeros", "arange", "broadcast_to", "matmul", "repeat", "tile")
 )
+LARGE_MASK = 1 << 22
+"""Elements of masks that are computed where they are used, of indices and of smaller tensors."""
 
 
 class Spreads(Protocol):
@@ -142,6 +144,8 @@ class _Fold(relax.PyExprMutator):
         if result is None or result.shape != shape:
             return call
         if name in _SPREADING and keeps_spread(result.nbytes > allowed):
+            return call
+        if str(ty.dtype) == "bool" and result.nbytes >= max(LARGE_MASK, 2 * allowed):
             return call
         if name == "relax.full_like" and operands[0] is None and result.size > 1:
             return call  # what is like a value of the model joins what it is computed with

@@ -39,6 +39,7 @@ from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.weld.join_writes import JoinWrites
 from tvm_tile.passes.weld.limit_fusion import LimitFusion
+from tvm_tile.passes.weld.list_keys import ListKeys
 from tvm_tile.passes.weld.mark_draws import MarkDraws
 from tvm_tile.passes.weld.mark_gathers import MarkGathers
 from tvm_tile.passes.weld.mark_pads import MarkPads
@@ -215,6 +216,7 @@ def welding(
         FuseTiles(device, record, first, refused),
         JoinWrites(device, first, refused),
         PlaceParts(device, record, first, refused),
+        ListKeys(device, first),
     ]
 
 
