@@ -15,6 +15,7 @@ _SUITES = (
     "gemm",
     "conv",
     "attention",
+    "flex",
     "norm",
     "models",
     "rnn",

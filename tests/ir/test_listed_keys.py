@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from tvm_tile.schedule.attention.seen import find_seen, granules_of
 from tvm_tile.schedule.chain import schedule_chain
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.attention.band import Band
-from tvm_tile.tile.attention.key_tiles import Granules
 
 torch = pytest.importorskip("torch")
 
@@ -166,30 +164,6 @@ def test_granules_are_those_of_the_mask(name: str) -> None:
     assert np.array_equal(found.seen, by.any((0, 2, 4)))
     whole = by.all((0, 2, 4)) & (name != "padding")  # of which nothing is known
     assert np.array_equal(found.whole, whole)
-
-
-@pytest.mark.parametrize(("rows", "keys"), [*itertools.product((64, 128, 192), repeat=2)])
-def test_tables_list_what_granules_say(rows: int, keys: int) -> None:
-    seen = RNG.random((7, 10)) < 0.3
-    seen[3] = False
-    whole = seen & (RNG.random(seen.shape) < 0.5)
-    tiles, table = Granules(seen, whole).tiles(rows, keys)
-    assert sorted(table[:, 0]) == list(range(-(-7 * 64 // rows)))
-    assert list(tiles.lengths) == sorted(table[:, 1], reverse=True) == table[:, 1].tolist()
-    parts = 0
-    for tile, count, *entries in table.tolist():
-        down = slice(tile * rows // 64, (tile + 1) * rows // 64)
-        listed = dict(divmod(entry, 2) for entry in entries[:count])
-        assert len(listed) == count
-        for other in range(-(-10 * 64 // keys)):
-            own = seen[down, other * keys // 64 : (other + 1) * keys // 64]
-            all_of = whole[down, other * keys // 64 : (other + 1) * keys // 64]
-            is_inside = all_of.size == rows * keys // 4096
-            if other in listed:
-                assert bool(listed[other]) == (bool(all_of.all()) and is_inside)
-            assert (other in listed) == bool(own.any()) or (not seen[down].any() and other == 0)
-        parts += count - sum(listed.values())
-    assert tiles.parts == parts
 
 
 def compiled(mask: Any, rows: int) -> Any:

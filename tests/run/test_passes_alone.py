@@ -28,6 +28,7 @@ from tvm_tile.passes import (
     InlineConstants,
     JoinProducts,
     JoinWrites,
+    ListKeys,
     MarkDependentLaunches,
     MarkReductions,
     MarkSpreads,
@@ -59,6 +60,7 @@ OPERATORS = (
 )
 LOOPS = (
     InlineConstants,
+    lambda: ListKeys(H200),
     lambda: MarkDependentLaunches(H200, forced=True),
     MarkReductions,
     MarkSpreads,

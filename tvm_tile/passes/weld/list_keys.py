@@ -52,8 +52,9 @@ class ListKeys:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         predict = self.predict or FirstChoices(self.device)
-        changed = _KeyListing(mod, self.device, predict).rewritten(mod)
-        return relax.transform.DeadCodeElimination()(changed)
+        listing = _KeyListing(mod, self.device, predict)
+        changed = listing.rewritten(mod)
+        return relax.transform.DeadCodeElimination()(changed) if listing.has_listed else mod
 
 
 @mutator
@@ -61,6 +62,7 @@ class _KeyListing(ModuleRewriter):
     def __init__(self, mod: tvm.IRModule, device: Device, predict: Predict) -> None:
         super().__init__(mod)
         self._mod, self._device, self._predict = mod, device, predict
+        self.has_listed = False
         self._known: dict[Any, tuple[Any, relax.Expr] | None] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -75,6 +77,7 @@ class _KeyListing(ModuleRewriter):
         found = self._known[key]
         if found is None:
             return call
+        self.has_listed = True
         return relax.call_tir(found[0], [*args, found[1]], call.ty_args[0])
 
     def _listed(self, var: Any, constants: tuple[Any, ...]) -> tuple[Any, relax.Expr] | None:

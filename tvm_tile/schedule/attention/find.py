@@ -316,7 +316,8 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
         weights, reach = mask.weights, mask.reach
     beside = bytes_of(weights.tensors, form.params)
     work = made_operations(weights.element) if weights.lowest is None else None
-    return dataclasses.replace(chain, beside=beside, operations=work), weights, reach
+    asked = float(chain.keys.name in weights.element.names_read)
+    return dataclasses.replace(chain, beside=beside, asked=asked, operations=work), weights, reach
 
 
 def bytes_of(names: Container[str], params: Sequence[Any]) -> int:

@@ -48,7 +48,8 @@ def with_listed(found: AttentionMatch, func: tirx.PrimFunc) -> AttentionMatch:
 def listed(found: AttentionMatch, seen: Seen, tiles: KeyTiles, table: str) -> AttentionMatch:
     """A match that walks through the tiles of a table only, of which some hide keys."""
     read = bytes_of(seen.weights.tensors | seen.condition.tensors, found.params)
-    if found.chain.keys.name in seen.weights.element.names_read:
-        tiles = replace(tiles, parts=sum(tiles.lengths))  # something is read for each key
-    chain = replace(found.chain, listed=tiles, beside=read)
+    own, keys = seen.weights.element, found.chain.keys.name
+    is_asked = keys in seen.condition.names_read
+    asked = 1.0 if keys in own.names_read else tiles.share_of_parts * is_asked
+    chain = replace(found.chain, listed=tiles, beside=read, asked=asked)
     return replace(found, chain=chain, weights=seen.weights, seen=seen.condition, table=table)

@@ -169,6 +169,8 @@ class Weighing:
         if ends:
             reached.append(first < functools.reduce(ib.max, ends[0]))
             reached.append(first + (keys - 1) > functools.reduce(ib.min, ends[1]))
+        if is_whole is True:
+            return
         if is_whole is not None:
             reached = [tirx.Not(is_whole)]  # where one is hidden for any of these reasons
         if not reached:

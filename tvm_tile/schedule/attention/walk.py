@@ -111,9 +111,13 @@ class KeyWalk:
             first, count = self.tiles(origin, turn)
             return Steps(count, lambda step: ((step + first) * keys, None))
 
+        listed = self._found.chain.listed
+        assert listed is not None
+
         def at(step: Any) -> tuple[Any, Any]:
             entry = ib.Bind(table[place, step + HEAD])
-            return ib.Bind(tirx.shift_right(entry, 1) * keys), tirx.bitwise_and(entry, 1) == 1
+            is_whole = tirx.bitwise_and(entry, 1) == 1 if listed.parts else True
+            return ib.Bind(tirx.shift_right(entry, 1) * keys), is_whole
 
         return Steps(ib.Bind(table[place, 1]), at)
 

@@ -39,6 +39,7 @@ class Chain:
         expected: the band that is walked through if rows' positions, numbers in memory that say
             which keys they see, are 0, 1, 2, and so on; ``None``: nothing but ``band`` says that.
         beside: bytes of what else weights are made of, such as a mask or a bias.
+        asked: share of the tiles of scores for which some of that is read, key by key.
         listed: the tiles of keys that are walked through where a table says it; ``None``: those in
             the band.
         operations: operations that make a weight of a score where there is no softmax; else
@@ -50,6 +51,7 @@ class Chain:
     band: Band = EVERYWHERE
     expected: Band | None = None
     beside: int = 0
+    asked: float = 0.0
     listed: KeyTiles | None = None
     operations: int | None = None
 
@@ -97,13 +99,6 @@ class Chain:
         if self.expected is None:
             return 0
         return min(rows // 4, threads // rounds.most_turns)
-
-    @property
-    def share_beside(self) -> float:
-        """Share of the tiles of scores for which what lies beside is read."""
-        if not self.beside:
-            return 0.0
-        return self.listed.share_of_parts if self.listed else 1.0
 
     @property
     def has_softmax(self) -> bool:

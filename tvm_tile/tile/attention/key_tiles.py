@@ -31,7 +31,7 @@ class KeyTiles:
         rows: rows of a tile of rows.
         keys: keys of a tile of keys.
         lengths: how many tiles of keys each tile of rows sees, one at least, the most first.
-        parts: for how many of all of them more is read than scores, such as what hides some.
+        parts: in how many of all of them some keys are hidden.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class KeyTiles:
 
     @property
     def share_of_parts(self) -> float:
-        """The share of the listed tiles that ``parts`` are."""
+        """The share of the listed tiles in which some keys are hidden."""
         return self.parts / sum(self.lengths)
 
     @property

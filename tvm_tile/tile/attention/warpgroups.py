@@ -117,7 +117,7 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
         if keys % step and not chain.is_whole:
             continue  # zero times whatever lies behind may be no number
         registers = step // 2 + step // 4 + columns // 2 + _OTHER_REGISTERS
-        registers += _ASKING_REGISTERS if listed else 0
+        registers += _ASKING_REGISTERS if listed and listed.parts else 0
         _, given = _DIVISIONS.get(consumers, (0, _MOST_REGISTERS))
         if registers > given:
             continue

@@ -48,7 +48,7 @@ class WeighingCounts:
         """Instructions of all warps that make packed weights of a tile's scores."""
         made = self.chain.operations
         each: float = _OF_A_WEIGHT if made is None else made
-        each += _OF_A_BIAS * self.chain.share_beside
+        each += _OF_A_BIAS * self.chain.asked
         scores = self.tile.rows * self.tile.keys / self.warp
         return scores * each + scores / 2 + self._of_rows(_OF_A_ROW)
 
@@ -91,7 +91,7 @@ class WeighingCounts:
         """
         element = self.chain.first.left.tensor.element_size
         scores = self.tile.rows * self.tile.keys
-        steps *= self.chain.share_beside
+        steps *= self.chain.asked
         own = Part(repeats=steps, fills=scores * element, moves=scores / self.warp, loads=1)
         return (own,) if steps else ()
 
