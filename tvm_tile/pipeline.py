@@ -118,6 +118,7 @@ def fuse_model(
 
     def once(mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> Fused:
         how = {"weld": options.weld, "graphs": graphs, "as_stored": as_stored}
+        how["is_open"] = opening is not None
         low_bit = options.low_bit
         return fuse(mod, device, first, refused, low_bit=low_bit, state=state, **how)
 

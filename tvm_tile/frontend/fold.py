@@ -153,9 +153,8 @@ class _Fold(relax.PyExprMutator):
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
         if result is None or result.shape != shape:
             return call
-        if name in _SPREADING and keeps_spread(result.nbytes > allowed):
-            return call
-        if is_large(result.size, sum(o.size for o in operands if o is not None)):
+        is_spread = is_large(result.size, sum(o.size for o in operands if o is not None))
+        if keeps_spread(result.nbytes > allowed if name in _SPREADING else is_spread):
             return call
         if name == "relax.full_like" and operands[0] is None and result.size > 1:
             return call  # what is like a value of the model joins what it is computed with

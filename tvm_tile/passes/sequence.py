@@ -39,7 +39,6 @@ from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
 from tvm_tile.passes.weld.join_writes import JoinWrites
 from tvm_tile.passes.weld.limit_fusion import LimitFusion
-from tvm_tile.passes.weld.list_keys import ListKeys
 from tvm_tile.passes.weld.mark_draws import MarkDraws
 from tvm_tile.passes.weld.mark_gathers import MarkGathers
 from tvm_tile.passes.weld.mark_pads import MarkPads
@@ -194,14 +193,16 @@ def welding(
     record: Record | None = None,
     first: FirstChoices | None = None,
     refused: Refused | None = None,
+    *,
+    is_open: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes of stock fusion, told more about reductions, and again; then those by which the
     model takes kernels apart and joins them."""
     return [
         *_patterns(),
-        FoldConstants(),
+        FoldConstants(is_open),
         InlineConstants(),
-        RepeatMasks(),
+        RepeatMasks(is_open),
         *_fusion(),
         # Once more, for what feeds reductions.
         MarkReductions(),
@@ -216,7 +217,6 @@ def welding(
         FuseTiles(device, record, first, refused),
         JoinWrites(device, first, refused),
         PlaceParts(device, record, first, refused),
-        ListKeys(device, first),
     ]
 
 

@@ -16,6 +16,7 @@ from tvm_tile.passes import (
     GroupGates,
     JoinProducts,
     LayOutWeights,
+    ListKeys,
 )
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.sequence import (
@@ -62,6 +63,7 @@ def fuse(
     graphs: bool = False,
     state: int = 0,
     as_stored: bool = False,
+    is_open: bool = False,
 ) -> Fused:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -76,6 +78,7 @@ def fuse(
         state: number of parameters and results of ``main``, the last ones, that are the model's
             state.
         as_stored: whether weights are read as they are stored, since others read them, too.
+        is_open: whether extents are to be open, so that no table of tiles holds for them.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -84,7 +87,9 @@ def fuse(
     turned: list[TurnedWeights] = []
     coded: list[CodedWeight] = []
     first, record = first or FirstChoices(device), decisions.append
-    fusion = welding(device, record, first, refused) if weld else stock_fusion()
+    fusion = stock_fusion()
+    if weld:
+        fusion = welding(device, record, first, refused, is_open=is_open)
 
     # Without welding no kernel multiplies codes.
     low_bit = low_bit if weld or low_bit is True else False
@@ -92,10 +97,11 @@ def fuse(
     grouping = [gates, ShareEqualValues(), JoinProducts(cost, record)] if weld else []
     turning = LayOutWeights(device, first, refused, turned.append)
     layouts = [] if as_stored else [turning, AlignRows(device, first, refused)]
+    tables = [ListKeys(device, first)] if weld and not is_open else []
     ends = [CopyEnds(device)] if graphs else []
     codes = ChooseCodes(device, low_bit, cost, coded.append)
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
-    passes = [codes, *fusing, *layouts, WriteState(state), *ends]
+    passes = [codes, *fusing, *layouts, *tables, WriteState(state), *ends]
     with compat.make_target(device):
         fused = rename_by_content(run_passes(passes, mod))
     return Fused(fused, tuple(decisions), tuple(turned), tuple(coded))

@@ -26,14 +26,19 @@ class FoldConstants:
     TVM's own pass computes them by its CPU build, to which the larger of NaN and 0 is 0. Weights
     that are kept as codes stay codes: functions that decode are not shown to it, nor those that
     make a large mask, or distances, of much smaller tensors.
+
+    Args:
+        is_open: whether extents are to be open, so that none of them may decide what is large.
     """
+
+    is_open: bool = False
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         functions = {v: f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
         shown = with_prim_funcs(mod, exact_on_cpu)
         for var, func in functions.items():
-            if format_of(func) is not None or _spreads(func):
+            if format_of(func) is not None or (not self.is_open and _spreads(func)):
                 del shown[var]
         folded = relax.transform.FoldConstant()(shown)
         folded.update(functions)
