@@ -35,7 +35,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.bank(4)
 
 H200 = find_device("nvidia/h200")
-SQUARE, LONGER = (300, 300), (200, 500)
+SQUARE, LONGER, EVEN = (300, 300), (200, 500), (256, 512)
 RNG = np.random.default_rng(7)
 
 
@@ -79,7 +79,15 @@ MASKS: dict[str, tuple[Any, tuple[int, int], dict[int, np.ndarray], tuple[Input,
         (Input((1, 1, *LONGER), "bool"), Input((2, 1, 1, LONGER[1]), "bool")),
     ),
 }
+WHOLE = np.array([[1, 0, 1, 0], [0, 1, 0, 0]], bool)  # of blocks of 128, none of which is asked
+MASKS["whole"] = (
+    masked,
+    EVEN,
+    {0: np.repeat(np.repeat(WHOLE, 128, 0), 128, 1)[None, None]},
+    (Input((1, 1, *EVEN), "bool"),),
+)
 EMULATED = [
+    ("whole", (128, 128), 3),
     ("documents", (64, 64), 20),  # blocks take several items
     ("documents", (128, 128), 3),
     ("blocks", (64, 128), 3),
