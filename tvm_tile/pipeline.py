@@ -118,7 +118,7 @@ def fuse_model(
 
     def once(mod: tvm.IRModule, first: FirstChoices, refused: Refused) -> Fused:
         how: dict[str, Any] = {"weld": options.weld, "graphs": graphs, "as_stored": as_stored}
-        how |= {"low_bit": options.low_bit, "zeros": options.zeros}
+        how |= {"low_bit": options.low_bit, "zeros": options.zeros, "is_open": opening is not None}
         return fuse(mod, device, first, refused, state=state, **how)
 
     if opening is None:

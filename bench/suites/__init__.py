@@ -16,6 +16,7 @@ _SUITES = (
     "gemm",
     "conv",
     "attention",
+    "flex",
     "norm",
     "models",
     "rnn",

@@ -110,7 +110,8 @@ def test_a_band_halves_the_work_and_a_bias_adds_to_it(
     for name in whole:
         assert 0.45 < halved[name] / whole[name] < 0.65
     (plain,), (biased,) = (
-        works_of(construct(replace(chain, beside=beside), device, 1)) for beside in (0, 4096 * 4096)
+        works_of(construct(replace(chain, beside=beside, asked=asked), device, 1))
+        for beside, asked in ((0, 0.0), (4096 * 4096, 1.0))
     )
     for name in ("fills", "moves", "loads", "operations"):
         assert total(biased, name) > total(plain, name)

@@ -28,6 +28,7 @@ from tvm_tile.passes import (
     InlineConstants,
     JoinProducts,
     JoinWrites,
+    ListKeys,
     MarkDependentLaunches,
     MarkReductions,
     MarkSpreads,
@@ -60,6 +61,7 @@ OPERATORS = (
 )
 LOOPS = (
     InlineConstants,
+    lambda: ListKeys(H200),
     lambda: MarkDependentLaunches(H200, forced=True),
     MarkReductions,
     MarkSpreads,

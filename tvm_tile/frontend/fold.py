@@ -28,6 +28,7 @@ _SPREADING = frozenset(
     f"relax.{name}"
     for name in ("full", "full_like", "zeros", "arange", "broadcast_to", "matmul", "repeat", "tile")
 )
+_LARGE, _SPREAD = 1 << 22, 16  # elements, and elements for each of the operands
 
 
 class Spreads(Protocol):
@@ -36,6 +37,17 @@ class Spreads(Protocol):
     def keeps(self, is_large: bool) -> bool:
         """Whether the next one does, whose result is large or not."""
         ...
+
+
+def is_large(made: int, given: int) -> bool:
+    """Whether what is made of constants is better computed where it is used: a mask of indices,
+    distances of positions.
+
+    Args:
+        made: its elements.
+        given: elements of what it is made of.
+    """
+    return made >= max(_LARGE, _SPREAD * given)
 
 
 class RecordedSpreads:
@@ -141,7 +153,8 @@ class _Fold(relax.PyExprMutator):
         allowed = max(_SMALL_BYTES, sum(o.nbytes for o in operands if o is not None))
         if result is None or result.shape != shape:
             return call
-        if name in _SPREADING and keeps_spread(result.nbytes > allowed):
+        is_spread = is_large(result.size, sum(o.size for o in operands if o is not None))
+        if keeps_spread(result.nbytes > allowed if name in _SPREADING else is_spread):
             return call
         if name == "relax.full_like" and operands[0] is None and result.size > 1:
             return call  # what is like a value of the model joins what it is computed with

@@ -6,6 +6,7 @@ accumulate in float32 instead. This pass states that in the program, so that eve
 stage (matrix instructions included) sees it::
 
     matmul(x: f16, w: f16) -> f16    =>   astype(matmul(x, w, out_dtype=f32), f16)
+    matmul(astype(x: f16, f32), astype(w: f16, f32))    =>   matmul(x, w, out_dtype=f32)
     softmax(x: f16) -> f16           =>   astype(softmax(astype(x, f32)), f16)
 """
 
@@ -70,6 +71,8 @@ class _Accumulate(relax.PyExprMutator):
         name = getattr(call.op, "name", None)
         if name in _ASK_IN_FLOAT32:
             return relax.Call(call.op, [self._widen(argument) for argument in call.args])
+        if name == "relax.matmul" and half is None:
+            return self._of_halves(call)
         if half is None or name is None:
             return call
         if name == "relax.matmul":
@@ -80,6 +83,21 @@ class _Accumulate(relax.PyExprMutator):
             arguments = [self._widen(argument) for argument in call.args]
             return self._narrow(relax.Call(call.op, arguments, call.attrs), half)
         return call
+
+    def _of_halves(self, product: relax.Call) -> relax.Call:
+        """A product of widened halves as one of halves, which is as exact."""
+        halves = [self._half(argument) for argument in product.args]
+        dtypes = {_half_dtype(half.ty) for half in halves if half is not None}
+        if None in halves or len(dtypes) > 1 or None in dtypes:
+            return product
+        return relax.op.matmul(*halves, out_dtype="float32")
+
+    def _half(self, value: relax.Expr) -> relax.Expr | None:
+        """What was widened to float32 to become a value; ``None`` of anything else."""
+        made = self.lookup_binding(value) if isinstance(value, relax.Var) else value
+        is_wide = isinstance(made, relax.Call) and str(value.ty.dtype) == "float32"
+        is_cast = is_wide and getattr(made.op, "name", "") == "relax.astype"
+        return made.args[0] if is_cast else None
 
     def _widen(self, argument: relax.Expr) -> relax.Expr:
         if _half_dtype(argument.ty) is None:

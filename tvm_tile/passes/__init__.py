@@ -46,6 +46,7 @@ from tvm_tile.passes.weld.group_gates import GroupGates
 from tvm_tile.passes.weld.join_products import JoinProducts
 from tvm_tile.passes.weld.join_writes import JoinWrites
 from tvm_tile.passes.weld.lay_out_weights import LayOutWeights
+from tvm_tile.passes.weld.list_keys import ListKeys
 from tvm_tile.passes.weld.mark_reductions import MarkReductions
 from tvm_tile.passes.weld.mark_spreads import MarkSpreads
 from tvm_tile.passes.weld.one_function import is_joined
@@ -73,6 +74,7 @@ __all__ = [
     "KeepGraphResults",
     "LayOutWeights",
     "LiftWorkspaces",
+    "ListKeys",
     "MarkDependentLaunches",
     "MarkReductions",
     "MarkSpreads",

@@ -195,14 +195,16 @@ def welding(
     record: Record | None = None,
     first: FirstChoices | None = None,
     refused: Refused | None = None,
+    *,
+    is_open: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes of stock fusion, told more about reductions, and again; then those by which the
     model takes kernels apart and joins them."""
     return [
         *_patterns(),
-        FoldConstants(),
+        FoldConstants(is_open),
         InlineConstants(),
-        RepeatMasks(),
+        RepeatMasks(is_open),
         *_fusion(),
         # Once more, for what feeds reductions.
         MarkReductions(),

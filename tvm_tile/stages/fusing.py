@@ -16,6 +16,7 @@ from tvm_tile.passes import (
     GroupGates,
     JoinProducts,
     LayOutWeights,
+    ListKeys,
     SkipZeros,
 )
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
@@ -67,6 +68,7 @@ def fuse(
     state: int = 0,
     as_stored: bool = False,
     zeros: Zeros | None = None,
+    is_open: bool = False,
 ) -> Fused:
     """A model's operators as fused, unscheduled loops, each function named by its content.
 
@@ -83,6 +85,7 @@ def fuse(
         as_stored: whether weights are read as they are stored, since others read them, too.
         zeros: treatment of zeros of weights, as in :class:`~tvm_tile.options.Options`; ``None``
             where they are not looked for.
+        is_open: whether extents are to be open, so that no table of tiles holds for them.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -92,7 +95,9 @@ def fuse(
     coded: list[CodedWeight] = []
     listed: list[SkippedZeros] = []
     first, record = first or FirstChoices(device), decisions.append
-    fusion = welding(device, record, first, refused) if weld else stock_fusion()
+    fusion = stock_fusion()
+    if weld:
+        fusion = welding(device, record, first, refused, is_open=is_open)
 
     # Without welding no kernel multiplies codes.
     low_bit = low_bit if weld or low_bit is True else False
@@ -102,10 +107,11 @@ def fuse(
     layouts = [] if as_stored else [turning, AlignRows(device, first, refused)]
     skipping = SkipZeros(device, first, refused, listed.append, zeros == "skip")
     layouts += [skipping] if zeros and weld else []
+    tables = [ListKeys(device, first)] if weld and not is_open else []
     ends = [CopyEnds(device)] if graphs else []
     codes = ChooseCodes(device, low_bit, cost, coded.append)
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
-    passes = [codes, *fusing, *layouts, WriteState(state), *ends]
+    passes = [codes, *fusing, *layouts, *tables, WriteState(state), *ends]
     with compat.make_target(device):
         fused = rename_by_content(run_passes(passes, mod))
     return Fused(fused, tuple(decisions), tuple(turned), tuple(coded), tuple(listed))

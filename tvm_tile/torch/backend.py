@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
-from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._ops import OpOverload
-from torch.export.exported_program import _override_composite_implicit_decomp
 
 from tvm_tile.errors import OptionError
-from tvm_tile.frontend.torch.decompose import broken_down_by_us, decompositions
-from tvm_tile.frontend.torch.frames import OF_FRAMES
-from tvm_tile.frontend.torch.operators import CONVERTERS
+from tvm_tile.frontend.torch.decompose import (
+    broken_down_by_us,
+    decompositions,
+    whole_operators,
+)
 from tvm_tile.frontend.torch.own_decompositions import own_decompositions
 from tvm_tile.torch.compiler import GraphCompiler, Tell
 from tvm_tile.torch.direct import unboxed
@@ -109,7 +109,7 @@ def compiled(
     known = len(example_inputs), captured, plain.append
     graphs = GraphCompiler(device, place, options.options, tell, *known)
     try:
-        with own_decompositions(), nullcontext() if trains else _whole_operators():
+        with own_decompositions(), nullcontext() if trains else whole_operators():
             whole: Callable[..., Any] = _autograd(graphs)(graph_module, example_inputs)
             return unboxed(plain[0]) if plain else whole
     except TorchDynamoException:  # Dynamo's own ways to begin anew
@@ -157,21 +157,6 @@ def backend_decompositions() -> Mapping[OpOverload, Any]:
         and target not in broken_down_by_us() | _LITERALS
         and not target.name().startswith(_FUSED_ATTENTION)
     }
-
-
-@contextmanager
-def _whole_operators() -> Iterator[None]:
-    """Have AOTAutograd leave whole what has a converter, such as ``linear``, within the context,
-    and take our formulas for transforms of frames.
-
-    Where no gradients are wanted, PyTorch would break it down all the same, as for training.
-    """
-    whole = (
-        target for target in (*CONVERTERS, *broken_down_by_us()) if _is_preservable_cia_op(target)
-    )
-    kept = dict.fromkeys(whole, _special_op_to_preserve_cia)
-    with _override_composite_implicit_decomp({**kept, **OF_FRAMES}):
-        yield
 
 
 _NO_DEVICE = "no device is named, and none of its tensors is on a GPU that we know: PyTorch runs it"

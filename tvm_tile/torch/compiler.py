@@ -16,6 +16,7 @@ from tvm_tile import compiling
 from tvm_tile.device import Device
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.torch.decompose import broken_down_by_us
+from tvm_tile.frontend.torch.flex_attention import put_plain_attention
 from tvm_tile.options import Options
 from tvm_tile.runtime import CompiledModel
 from tvm_tile.torch.assemble import assemble
@@ -83,6 +84,7 @@ class GraphCompiler:
         ``fixed`` values of some that are compiled in."""
         # Whatever PyTorch is at, such as tracing, or watching a first call, must not see this.
         with _disable_current_modes(), torch._guards.tracing(None):
+            graph_module = _with_plain_attention(graph_module)
             found, calls = self._cut(graph_module.graph, weights, fixed)
         self.tell(_report(kind, found, calls))
         return assemble(graph_module, found.order, calls).forward
@@ -157,6 +159,19 @@ class GraphCompiler:
     def _model(self, program: Any, weights: int) -> CompiledModel:
         """Compile a program with the options of this backend."""
         return compiling.compile(program, self.device, weights=weights, options=self.options)
+
+
+def _with_plain_attention(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """The graph with plain operators in place of those that PyTorch's FlexAttention is."""
+    graph = graph_module.graph
+
+    def held(name: str, tensor: torch.Tensor) -> fx.Node:
+        name = f"{name}_{len(graph.nodes)}"
+        graph_module.register_buffer(name, tensor, persistent=False)
+        return graph.get_attr(name)
+
+    put_plain_attention(graph, graph_module, held)
+    return graph_module
 
 
 def _weights() -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from tvm_tile.frontend.imported import Imported
 from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.computed_weights import with_computed_weights
 from tvm_tile.frontend.torch.decompose import decomposed
+from tvm_tile.frontend.torch.flex_attention import with_plain_attention
 from tvm_tile.frontend.torch.inner_tensors import with_inner_tensors
 from tvm_tile.frontend.torch.node_names import NodeNames
 from tvm_tile.frontend.torch.one_of_each import with_one_of_each
@@ -131,7 +132,8 @@ def _function(
     program: ExportedProgram, inputs: Mapping[str, Sequence[int]] | None, form: Form
 ) -> tuple[tvm.IRModule, tuple[str, ...], Effects]:
     _require_apart(program)
-    program = with_region_constants(concrete(with_plain_weights(program), inputs or {}))
+    program = with_plain_attention(concrete(with_plain_weights(program), inputs or {}))
+    program = with_region_constants(program)
     program = with_one_of_each(with_inner_tensors(program))
     names = NodeNames.of(program)
     with warnings.catch_warnings(), torch.no_grad():

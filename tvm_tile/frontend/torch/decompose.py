@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import fx
 from torch._decomp import decomposition_table
+from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch.export import ExportedProgram
+from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource
 from torch.utils import _pytree as pytree
@@ -25,6 +28,7 @@ from tvm_tile.frontend.torch.broken_down import BrokenDown, empty_like, kind_of,
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
 from tvm_tile.frontend.torch.decompositions.sums import grouped_mm
 from tvm_tile.frontend.torch.exported import with_graph
+from tvm_tile.frontend.torch.frames import OF_FRAMES
 from tvm_tile.frontend.torch.in_place import without_writes, writes_whole
 from tvm_tile.frontend.torch.node_names import sources
 from tvm_tile.frontend.torch.operators import CONVERTERS
@@ -158,6 +162,21 @@ def _decompositions() -> Table:
     table = {operator: how for operator, how in known.items() if operator not in kept}
     ours = {operator: _of_real_numbers(how) for operator, how in DECOMPOSITIONS.items()}
     return table | ours | decompositions_of_codes()
+
+
+@contextmanager
+def whole_operators() -> Iterator[None]:
+    """A frame within which tracing leaves whole what has a converter, such as ``linear``, and takes
+    our formulas for transforms of frames.
+
+    Where no gradients are wanted, PyTorch would break it down all the same, as for training.
+    """
+    whole = (
+        target for target in (*CONVERTERS, *broken_down_by_us()) if _is_preservable_cia_op(target)
+    )
+    kept = dict.fromkeys(whole, _special_op_to_preserve_cia)
+    with _override_composite_implicit_decomp({**kept, **OF_FRAMES}):
+        yield
 
 
 def _of_real_numbers(formula: Callable[..., Any]) -> Callable[..., Any]:

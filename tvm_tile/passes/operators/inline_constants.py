@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +36,9 @@ class InlineConstants:
     after:  ``y = call_tir(where, (x,))`` with ``y[i, j] = Select(j - i <= 0, x[i, j], -inf)``
 
     The values decide, whatever the constant is called. Only functions that compute each element
-    from others, and not from constants alone, are rewritten: products read their operands from
-    memory, and what decodes weights has all that is shared as its format says. What else reads the
-    constant still does.
+    from others are rewritten, from constants alone where these are all positions: products read
+    their operands from memory, and what decodes weights has all that is shared as its format says.
+    What else reads the constant still does.
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -62,11 +62,15 @@ class _ConstantInlining(ModuleRewriter):
             return call
         args = list(call.args[1].fields)
         known = {place: self._value(arg) for place, arg in enumerate(args)}
-        kept = [arg for place, arg in enumerate(args) if known[place] is None]
-        if not kept or len(kept) == len(args):
-            return call
         values = {func.params[place]: v for place, v in known.items() if v is not None}
-        var = self.builder_.add_func(_without(func, values), str(call.args[0].name_hint))
+        is_whole = len(values) == len(args)
+        if not values or (is_whole and not all(isinstance(v, _Steps) for v in values.values())):
+            return call
+        # A function takes one thing at least, though it may not read it.
+        gone = list(values)[is_whole:]
+        kept = [a for p, a in zip(func.params, args, strict=False) if not _is_among(p, gone)]
+        without = _without(func, values, gone)
+        var = self.builder_.add_func(without, str(call.args[0].name_hint))
         return relax.call_tir(var, kept, call.ty_args[0])
 
     def _value(self, arg: relax.Expr) -> Banded | _Steps | float | None:
@@ -112,20 +116,26 @@ def _is_injective(func: Any) -> bool:
     return pattern is not None and pattern <= OpPattern.INJECTIVE
 
 
-def _without(func: tirx.PrimFunc, values: Mapping[Any, Banded | _Steps | float]) -> tirx.PrimFunc:
-    """``func`` without the parameters whose values are known."""
+def _is_among(param: Any, params: Sequence[Any]) -> bool:
+    return any(param.same_as(own) for own in params)
+
+
+def _without(
+    func: tirx.PrimFunc, values: Mapping[Any, Banded | _Steps | float], gone: Sequence[Any]
+) -> tirx.PrimFunc:
+    """``func`` that reads no parameters whose values are known, and does not take some of them."""
 
     def load(node: ir.TensorLoad) -> Any:
         value = next((v for param, v in values.items() if node.source.same_as(param)), None)
         return node if value is None else _element(value, node)
 
     def block(node: SBlock) -> Any:
-        reads = [r for r in node.reads if not any(r.source.same_as(param) for param in values)]
+        reads = [r for r in node.reads if not _is_among(r.source, list(values))]
         return replace_parts(node, reads=reads)
 
     entries = [(ir.TensorLoad, load), (SBlock, block)]
     body = hide_zeros(tvm_ffi.structural_map(func.body, entries, order="post"))
-    params = [param for param in func.params if not any(param.same_as(own) for own in values)]
+    params = [param for param in func.params if not _is_among(param, gone)]
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 

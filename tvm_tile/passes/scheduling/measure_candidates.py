@@ -20,6 +20,7 @@ from tvm_tile.runtime.exclusive import one_at_a_time
 from tvm_tile.runtime.launch import find_runtime_device
 from tvm_tile.runtime.trials import Argument, can_be_drawn, run_trials
 from tvm_tile.schedule import Scheduled
+from tvm_tile.schedule.attention.listed import has_table
 from tvm_tile.schedule.listed import settlers_of
 
 
@@ -69,7 +70,8 @@ class MeasureCandidates:
         # Different tiles can be written alike.
         ranks = {StructuralKey(item.func): rank for rank, item in reversed([*enumerate(found)])}
         arguments = arguments_of(request.func)
-        if len(ranks) < 2 or arguments is None or not can_be_drawn(arguments):
+        is_drawn = arguments is not None and not has_table(request.func)
+        if len(ranks) < 2 or arguments is None or not is_drawn or not can_be_drawn(arguments):
             return Selection(found[0])
         self._require_device()
         built = self._build(request.name, {rank: found[rank] for rank in sorted(ranks.values())})

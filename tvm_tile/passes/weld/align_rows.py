@@ -25,7 +25,9 @@ from tvm_tile.tile.classify import is_product
 
 _WORTHWHILE = 0.9  # of what the product takes as it is
 _HALVES = ("float16", "bfloat16")
-_CHUNK = 64  # elements of a sum that come at once: of shorter ones the store takes most, which stays
+_CHUNK = (
+    64  # elements of a sum that come at once: of shorter ones the store takes most, which stays
+)
 
 
 @tvm.transform.module_pass(opt_level=0, name="AlignRows")

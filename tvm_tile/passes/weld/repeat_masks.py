@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
+from tvm_tile.frontend.fold import is_large
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, elements_in, is_call_tir
 from tvm_tile.passes.weld.fuse_tiles import with_outputs
@@ -27,21 +29,26 @@ class RepeatMasks:
 
     Attention of all layers takes one mask, of a few positions. As one kernel with what makes it,
     attention is told which keys it hides. A mask is what computes bools, or numbers of bools,
-    element by element, of other masks and of tensors that are much smaller. Only what computes
-    element by element itself is given one.
+    element by element, of other masks and of tensors that are much smaller; a large bias of
+    distances is as good as one. Only what computes element by element itself is given one.
+
+    Args:
+        is_open: whether extents are to be open, so that none of them may decide what is large.
     """
+
+    is_open: bool = False
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        repeated = _MaskRepeating(mod).rewritten(mod)
+        repeated = _MaskRepeating(mod, self.is_open).rewritten(mod)
         return relax.transform.DeadCodeElimination()(repeated)
 
 
 @mutator
 class _MaskRepeating(ModuleRewriter):
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, is_open: bool) -> None:
         super().__init__(mod)
-        self._mod = mod
+        self._mod, self._is_open = mod, is_open
         self._known: dict[Any, int] = {}
 
     def visit_function_(self, func: relax.Function) -> relax.Function:
@@ -71,15 +78,24 @@ class _MaskRepeating(ModuleRewriter):
         """Steps that compute a mask, one behind the other; zero for what is none."""
         if not self._is_injective(value) or not elements_in(value):
             return 0
-        of_masks, most = 0, 0
+        of_masks, most, given = 0, 0, 0
         for arg in value.args[1].fields:
-            if not 0 < elements_in(arg) * _SPREAD <= elements_in(value):
+            if 0 < elements_in(arg) * _SPREAD <= elements_in(value):
+                given += elements_in(arg)
+            else:
                 steps = self._steps_to(arg)
                 if not 0 < steps <= _MOST_STEPS:
                     return 0
                 of_masks += str(arg.ty.dtype) == "bool"
                 most = max(most, steps)
-        return 1 + most if str(value.ty.dtype) == "bool" or of_masks else 0
+        is_mask = str(value.ty.dtype) == "bool" or of_masks > 0
+        return 1 + most if is_mask or self._is_bias(value, given) else 0
+
+    def _is_bias(self, value: relax.Call, given: int) -> bool:
+        """Whether a call makes as many numbers of so few, by arithmetic, as a mask is of."""
+        func = self._mod[value.args[0]]
+        is_spread = not self._is_open and is_large(elements_in(value), given)
+        return is_spread and not nodes_in(func.body, ir.Call)
 
     def _steps_to(self, arg: relax.Expr) -> int:
         """Steps that compute an argument; calls come in order, so those before it are known."""

@@ -223,6 +223,8 @@ class AttentionMatch:
         keys: number of keys that a call has, int32; ``None``: all.
         limits: how far other axes go in a call.
         reach: the keys that numbers in memory let each row see; ``None``: all in the band.
+        seen: whether a row sees a key, where a table lists tiles of keys; ``None`` without one.
+        table: name of the table's parameter; empty without one.
     """
 
     chain: Chain
@@ -232,6 +234,8 @@ class AttentionMatch:
     keys: Any = None
     limits: Limits = field(default_factory=dict)
     reach: Reach | None = None
+    seen: Expression | None = None
+    table: str = ""
 
     def in_registers(self) -> AttentionMatch:
         """The match with what a call has of axes put into registers of the kernel being written."""
@@ -310,12 +314,13 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
         mask = find_mask(chain, weights)
         chain = dataclasses.replace(chain, band=mask.band, expected=mask.expected)
         weights, reach = mask.weights, mask.reach
-    beside = _bytes(weights.tensors, form.params)
+    beside = bytes_of(weights.tensors, form.params)
     work = made_operations(weights.element) if weights.lowest is None else None
-    return dataclasses.replace(chain, beside=beside, operations=work), weights, reach
+    asked = float(chain.keys.name in weights.element.names_read)
+    return dataclasses.replace(chain, beside=beside, asked=asked, operations=work), weights, reach
 
 
-def _bytes(names: Container[str], params: Sequence[Any]) -> int:
+def bytes_of(names: Container[str], params: Sequence[Any]) -> int:
     """Bytes of the parameters with these names."""
     types = [param.ty for param in params if is_tensor(param) and str(param.name) in names]
     return sum(

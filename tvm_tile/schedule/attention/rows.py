@@ -124,10 +124,16 @@ class Weighing:
             for into, key in zip(self._ends, seen, strict=True):
                 ib.buffer_store(into, key, [row])
 
-    def weigh(self, origin: Place, first: Any) -> None:
-        """Turn the scores of a tile of keys, the first of which is ``first``, into weights."""
+    def weigh(self, origin: Place, first: Any, is_whole: Any = None) -> None:
+        """Turn the scores of a tile of keys into weights.
+
+        Args:
+            origin: values of the axes that the block has.
+            first: the tile's first key.
+            is_whole: whether no key is to be hidden; ``None``: the places of rows and keys tell.
+        """
         self._evaluate(origin, first)
-        self._hide(origin, first)
+        self._hide(origin, first, is_whole)
 
     def scale(self) -> None:
         """Scale what was added up so far to what the last tile's weights are relative to."""
@@ -147,7 +153,7 @@ class Weighing:
             value = self._weights.element.at(place, [scores[i]], self._buffers)
             ib.buffer_store(scores, value, [i])
 
-    def _hide(self, origin: Place, first: Any) -> None:
+    def _hide(self, origin: Place, first: Any, is_whole: Any) -> None:
         """Give no weight to keys behind the last one, outside of the band, and out of reach.
 
         Most tiles have no such key for any of the rows that take this choice together.
@@ -163,6 +169,10 @@ class Weighing:
         if ends:
             reached.append(first < functools.reduce(ib.max, ends[0]))
             reached.append(first + (keys - 1) > functools.reduce(ib.min, ends[1]))
+        if is_whole is True:
+            return
+        if is_whole is not None:
+            reached = [tirx.Not(is_whole)]  # where one is hidden for any of these reasons
         if not reached:
             return
         outside = tirx.const(self._outside, "float32")
@@ -173,6 +183,9 @@ class Weighing:
                 kept += band.holds(own)
                 if ends:
                     kept += [first + key >= ends[0][row], first + key <= ends[1][row]]
+                if self._found.seen is not None:
+                    place = self._place(origin, row, first + key)
+                    kept.append(self._found.seen.at(place, [], self._buffers))
                 value = tirx.Select(functools.reduce(tirx.And, kept), held.scores[i], outside)
                 ib.buffer_store(held.scores, value, [i])
 
@@ -225,17 +238,18 @@ class RunningSoftmax(Weighing):
             ib.buffer_store(self._most, tirx.const(lowest, "float32"), [row])
             ib.buffer_store(self._total, tirx.const(0.0, "float32"), [row])
 
-    def weigh(self, origin: Place, first: Any) -> None:
+    def weigh(self, origin: Place, first: Any, is_whole: Any = None) -> None:
         """Turn a tile's scores into exponentials relative to the largest score so far.
 
         Args:
             origin: values of the axes that the block has.
             first: the tile's first key.
+            is_whole: whether no key is to be hidden; ``None``: the places of rows and keys tell.
         """
         held, scores = self._held, self._held.scores
         if self._slope is None:
             self._evaluate(origin, first)
-        self._hide(origin, first)
+        self._hide(origin, first, is_whole)
         self._find_largest()
         slope = tirx.const(_LOG2_E * (self._slope or 1.0), "float32")
         for row in held.exchange(self._next, "max"):

@@ -1,8 +1,9 @@
 """The tiles of keys that a block walks through for an item's rows.
 
-They are those with an element in the mask's band for any of the rows. Where numbers in memory, the
-rows' positions, say what rows see, the block's threads look for it before they walk: for each of
-the block's items some of them, the seekers, have some rows each::
+They are those with an element in the mask's band for any of the rows, or those that a table lists
+(``tile/attention/key_tiles.py``), which nothing writes while the kernel runs. Where numbers in
+memory, the rows' positions, say what rows see, the block's threads look for it before they walk:
+for each of the block's items some of them, the seekers, have some rows each::
 
     seen[item, seeker] = least first key, largest last key of its rows    a thread a seeker
     ends[item] = the same of all seekers of the item                      a thread an item
@@ -18,6 +19,7 @@ place is written by one thread, and what it is made of is there when all have me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,7 +29,22 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import Place
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.tensor_cores.store import when
+from tvm_tile.tile.attention.key_tiles import HEAD
 from tvm_tile.tile.attention.rounds import WalkingTile
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The tiles of keys of an item, one after the other.
+
+    Attributes:
+        count: how many there are, one at least.
+        at: function of a step, that gives the first key of its tile, and whether all rows see all
+            keys there: ``None`` where that is not known, but for what rows' places tell.
+    """
+
+    count: Any
+    at: Callable[[Any], tuple[Any, Any]]
 
 
 class KeyWalk:
@@ -54,6 +71,7 @@ class KeyWalk:
         self._found, self._tile = found, tile
         (rows,) = found.chain.first.left.free
         self._row, turns = rows.name, tile.rounds.most_turns
+        self._table = buffers[found.table] if found.table else None
         if found.reach is None:
             return
         count = turns * tile.seekers
@@ -75,6 +93,33 @@ class KeyWalk:
         with when([thread < turns]):
             self._gather(self._ends, thread, tile.seekers, partial(self._of_seeker, thread))
         meet()
+
+    def rows(self, place: Any) -> Any:
+        """The tile of rows that has a place among those of a batch, as they are taken."""
+        return place if self._table is None else ib.Bind(self._table[place, 0])
+
+    def steps(self, origin: Place, turn: Any, place: Any) -> Steps:
+        """The tiles of keys of an item.
+
+        Args:
+            origin: the place of the item's first row.
+            turn: the turn in which the block takes it.
+            place: place of its tile of rows, as of :meth:`rows`.
+        """
+        keys, table = self._tile.keys, self._table
+        if table is None:
+            first, count = self.tiles(origin, turn)
+            return Steps(count, lambda step: ((step + first) * keys, None))
+
+        listed = self._found.chain.listed
+        assert listed is not None
+
+        def at(step: Any) -> tuple[Any, Any]:
+            entry = ib.Bind(table[place, step + HEAD])
+            is_whole = tirx.bitwise_and(entry, 1) == 1 if listed.parts else True
+            return ib.Bind(tirx.shift_right(entry, 1) * keys), is_whole
+
+        return Steps(ib.Bind(table[place, 1]), at)
 
     def tiles(self, origin: Place, turn: Any) -> tuple[Any, Any]:
         """The first tile of keys for an item's rows, and how many from there on, one at least.

@@ -14,9 +14,9 @@ The loops that :func:`write_chain` writes, for each of a block's items (rows of 
                                                store epilogue(sums / a row's sum of weights)
 
 The tiles of keys are those with an element in the mask's band for any of the item's rows: all of
-them, where nothing is masked. Under a causal mask later rows have more; the longest items come
-first (:class:`tvm_tile.tile.attention.rounds.Rounds`), and only tiles at the band's edge compare
-indices.
+them, where nothing is masked; or those that a table lists. Under a causal mask later rows have
+more; the longest items come first (:class:`tvm_tile.tile.attention.rounds.Rounds`), and only tiles
+at the band's edge compare indices, or those in which a table says that the mask hides something.
 
 While tensor cores add up one tile's values, other lanes weigh the next tile's scores. The weights'
 registers are written behind the wait for the product that reads them.
@@ -44,7 +44,7 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.schedule.attention.find import AttentionMatch
 from tvm_tile.schedule.attention.rows import begin_weighing
-from tvm_tile.schedule.attention.walk import KeyWalk
+from tvm_tile.schedule.attention.walk import KeyWalk, Steps
 from tvm_tile.schedule.attention.warp_rows import WarpRows
 from tvm_tile.schedule.pipelines.specialised import specialise
 from tvm_tile.schedule.tensor_cores.parameters import function
@@ -82,27 +82,27 @@ class _ChainKernel:
         """The chain that is computed."""
         return self.found.chain
 
-    def for_items(self, body: Callable[[Place, Any, Any], None]) -> None:
+    def for_items(self, body: Callable[[Place, Steps], None]) -> None:
         """Run ``body`` for each of the block's items.
 
-        It is given the place of the item's first row, the first tile of keys for its rows, and how
-        many there are from there on. Producer and consumers count items by the block's number
-        alone, and ask for an item's tiles, each for itself, and find the same numbers: so whatever
-        is copied is waited for and given back. Items behind the rows of a call are left out by
-        both.
+        It is given the place of the item's first row, and the tiles of keys for its rows. Producer
+        and consumers count items by the block's number alone, and ask for an item's tiles, each for
+        itself, and find the same numbers: so whatever is copied is waited for and given back. Items
+        behind the rows of a call are left out by both.
         """
         rounds = self.tile.rounds
         with ib.serial(rounds.turns(self.block)) as turn:
-            place = first_row(self.chain, self.tile, ib.Bind(rounds.item(turn, self.block)))
+            number, own = rounds.place(ib.Bind(rounds.item(turn, self.block)))
+            place = first_row(self.chain, self.tile, number, self.walk.rows(own))
             with when(self.found.needs(place)):
                 columns = {axis.name: tirx.const(0) for axis in self.chain.second.right.free}
-                body({**place, **columns}, *self.walk.tiles(place, turn))
+                body({**place, **columns}, self.walk.steps(place, turn, own))
 
 
-def first_row(chain: Chain, tile: ChainTile, item: Any) -> Place:
-    """The place of the first row of an item: values of the rows' and the batch's axes."""
+def first_row(chain: Chain, tile: ChainTile, number: Any, own: Any) -> Place:
+    """The place of the first row of a tile of rows, given the number of its batch and its own:
+    values of the rows' and the batch's axes."""
     (rows,), batch = chain.first.left.free, chain.first.batch
-    number, own = tile.rounds.place(item)
     place = dict(digits(ib.Bind(number), batch, [axis.extent for axis in batch]))
     place = {name: ib.Bind(value) for name, value in place.items()}
     return place | {rows.name: ib.Bind(own * tile.rows)}
@@ -141,7 +141,7 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
         def origin(turn: Any) -> Place:
             """The place of the first row of a turn's item; of the last one, if there is none."""
             item = ib.Bind(ib.min(rounds.item(turn, block), rounds.items - 1))
-            return first_row(chain, tile, item)
+            return first_row(chain, tile, *rounds.place(item))
 
         walk = KeyWalk(found, tile, thread, buffers, origin, lambda: ib.evaluate(T.cuda.cta_sync()))
         ib.evaluate(T.cuda.cta_sync())
@@ -180,11 +180,12 @@ def _produce(kernel: _ChainKernel) -> None:
         first, starts = place[chain.keys.name], range(0, tile.keys, kernel.sides[_VALUES].chunk)
         return [{**place, chain.keys.name: first + start if start else first} for start in starts]
 
-    def item(origin: Place, first: Any, count: Any) -> None:
+    def item(origin: Place, steps: Steps) -> None:
         """Copy everything that an item needs."""
         fill(_LEFT, *lines(origin))
-        with ib.serial(count) as step:
-            place = {**origin, chain.keys.name: (first + step) * tile.keys}
+        with ib.serial(steps.count) as step:
+            first, _ = steps.at(step)
+            place = {**origin, chain.keys.name: first}
             fill(_KEYS, *lines(place))
             fill(_VALUES, *values(place))
 
@@ -258,23 +259,26 @@ def _consume(kernel: _ChainKernel, store: SumStore, buffers: Mapping[str, Any]) 
     own = _ChainConsumer(kernel, buffers)
     rows = own.rows
 
-    def item(origin: Place, begin: Any, count: Any) -> None:
+    def item(origin: Place, steps: Steps) -> None:
+        count = steps.count
         rows.start(origin)
+        here = steps.at(tirx.const(0))
         own.wait(_LEFT)
         own.wait(_KEYS)
         own.score()
         wait(0, own.held.scores)
         own.release(_KEYS)
-        rows.weigh(origin, tirx.const(0) + begin * tile.keys)
+        rows.weigh(origin, *here)
         own.held.pack(kernel.chain.second.right.tensor.dtype)
         with ib.serial(count - 1) as step:
+            here = steps.at(step + 1)
             own.wait(_KEYS)
             own.score()
             own.wait(_VALUES)
             own.add(step == 0)
             wait(1, own.held.scores)
             own.release(_KEYS)
-            rows.weigh(origin, (step + 1 + begin) * tile.keys)
+            rows.weigh(origin, *here)
             wait(0, own.held.sums)
             own.release(_VALUES)
             rows.scale()

@@ -21,6 +21,7 @@ from operator import mul
 
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator
 from tvm_tile.tile.attention.band import EVERYWHERE, Band
+from tvm_tile.tile.attention.key_tiles import KeyTiles
 from tvm_tile.tile.attention.rounds import Rounds
 from tvm_tile.tile.units.product import Operand, Product, find_product
 
@@ -38,6 +39,9 @@ class Chain:
         expected: the band that is walked through if rows' positions, numbers in memory that say
             which keys they see, are 0, 1, 2, and so on; ``None``: nothing but ``band`` says that.
         beside: bytes of what else weights are made of, such as a mask or a bias.
+        asked: share of the tiles of scores for which some of that is read, key by key.
+        listed: the tiles of keys that are walked through where a table says it; ``None``: those in
+            the band.
         operations: operations that make a weight of a score where there is no softmax; else
             ``None``.
     """
@@ -47,6 +51,8 @@ class Chain:
     band: Band = EVERYWHERE
     expected: Band | None = None
     beside: int = 0
+    asked: float = 0.0
+    listed: KeyTiles | None = None
     operations: int | None = None
 
     @property
@@ -75,7 +81,10 @@ class Chain:
             most: blocks; ``None``: one for each tile of rows of each batch.
         """
         shape = self.first.left.extent, self.keys.extent
-        lengths = (self.expected or self.band).kept_tiles(shape, size)
+        listed = self.listed
+        is_listed = listed is not None and (listed.rows, listed.keys) == size
+        band = self.expected or self.band
+        lengths = listed.lengths if listed and is_listed else band.kept_tiles(shape, size)
         items = len(lengths) * self.first.batches
         return Rounds(lengths, self.first.batches, min(items, most or items))
 

@@ -29,6 +29,7 @@ _MOST_STAGES = 4
 _DIVISIONS = {2: (40, 232), 3: (32, 160)}
 _MOST_REGISTERS = 232
 _OTHER_REGISTERS = 36  # addresses, barriers, a row's maximum and sum
+_ASKING_REGISTERS = 48  # while a mask is asked for keys one by one, in tiles that a table lists
 _CORNER_BYTES = 4 * CORNER_ROWS * CORNER_PITCH * 4  # of a warpgroup
 
 
@@ -104,14 +105,19 @@ def _tiles(chain: Chain, device: Device) -> Iterator[ChainTile | None]:
     is_by_lines = not chain.first.right.is_depth_major or chain.second.right.is_depth_major
     least = line if is_by_lines else _KEY_STEP
     widest = min(_MOST_KEYS, -(-keys // least) * least)
+    listed = chain.listed
     for consumers, step in itertools.product(_CONSUMERS, range(least, widest + 1, least)):
-        if -(-keys // step) == -(-keys // (step - least)) if step > least else False:
+        if listed:
+            if (listed.rows, listed.keys) != (ROWS * consumers, step):
+                continue  # the table is of other tiles
+        elif step > least and -(-keys // step) == -(-keys // (step - least)):
             continue  # a smaller one takes as many steps
         if consumers > 1 and rows <= ROWS * (consumers - 1):
             continue
         if keys % step and not chain.is_whole:
             continue  # zero times whatever lies behind may be no number
         registers = step // 2 + step // 4 + columns // 2 + _OTHER_REGISTERS
+        registers += _ASKING_REGISTERS if listed and listed.parts else 0
         _, given = _DIVISIONS.get(consumers, (0, _MOST_REGISTERS))
         if registers > given:
             continue

@@ -47,8 +47,8 @@ class WeighingCounts:
     def operations(self) -> float:
         """Instructions of all warps that make packed weights of a tile's scores."""
         made = self.chain.operations
-        each = _OF_A_WEIGHT if made is None else made
-        each += _OF_A_BIAS if self.chain.beside else 0
+        each: float = _OF_A_WEIGHT if made is None else made
+        each += _OF_A_BIAS * self.chain.asked
         scores = self.tile.rows * self.tile.keys / self.warp
         return scores * each + scores / 2 + self._of_rows(_OF_A_ROW)
 
@@ -91,8 +91,9 @@ class WeighingCounts:
         """
         element = self.chain.first.left.tensor.element_size
         scores = self.tile.rows * self.tile.keys
+        steps *= self.chain.asked
         own = Part(repeats=steps, fills=scores * element, moves=scores / self.warp, loads=1)
-        return (own,) if self.chain.beside else ()
+        return (own,) if steps else ()
 
     def leaving(self, items: float, run: int) -> Part:
         """What is done behind the last key: sums are divided, turned in memory, and stored.
