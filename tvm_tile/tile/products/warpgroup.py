@@ -84,7 +84,8 @@ def construct_warpgroup(
         if tile is not None
     )
     # Of equals the one that waits for nobody, then the one that asks the cache for least.
-    return near_ties(ranked(tiles, device, scene), _NEAR_TIE, _preference)[:count]
+    near = _NEAR_TIE if product.groups is None else _NEAR_TIE_OF_GROUPS
+    return near_ties(ranked(tiles, device, scene), near, _preference)[:count]
 
 
 def shorter_work(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> Work:
@@ -264,6 +265,9 @@ def _tile(
     sum_dtype = _instructions(device)[_DTYPES[product.left.tensor.dtype]].acc_dtype
     if width > _WIDEST.get(sum_dtype, width):
         return None
+    raster = min(math.prod(counts(product.left.free, rows)), max(1, 2048 // size))
+    if product.groups is not None:
+        raster = product.groups.neighbours(rows[0])
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
@@ -272,7 +276,7 @@ def _tile(
         alternates=alternates,
         instructions=instructions,
         width=width,
-        raster=min(math.prod(counts(product.left.free, rows)), max(1, 2048 // size)),
+        raster=raster,
         splits=splits,
         blocks=blocks,
         sum_dtype=sum_dtype,
@@ -373,3 +377,4 @@ _OF_AN_INSTRUCTION = 13
 _OF_A_GROUP = 22  # fence, commit, wait, the stage's place, and which round of the ring it is
 _OF_A_STAGE = 2  # uses of its barriers: to wait, and to say what comes, or that it is empty
 _NEAR_TIE = 1.01
+_NEAR_TIE_OF_GROUPS = 1.02  # how many tiles these fill is an average
