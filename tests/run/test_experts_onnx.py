@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -160,3 +161,21 @@ def test_codes_of_other_bits_in_each_layer() -> None:
     (wanted,) = onnxruntime_outputs(plain.model(), plain.arguments())
     found = tvm_tile.compile(coded.model(), "emulated", options=OPTIONS)(x, router)
     np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_halves() -> None:
+    """ONNX Runtime has bfloat16 on GPUs alone, so that float32 stands for it."""
+    x, router = normal(TOKENS, HIDDEN), normal(TOKENS, EXPERTS)
+    arrays = [x, router, *layer(INNER, HIDDEN), *layer(HIDDEN, INNER)]
+    halves = [array.astype(ml_dtypes.bfloat16) for array in arrays]
+    attrs = {"k": 2, "activation_type": "silu", "normalize_routing_weights": 1}
+    own, whole = (
+        form("MoE", *given, domain=DOMAIN, constants=range(2, 6), opset=17, dtypes=(kind,), **attrs)
+        for given, kind in (
+            (halves, "bfloat16"),
+            ([array.astype("float32") for array in halves], "float32"),
+        )
+    )
+    (wanted,) = onnxruntime_outputs(whole.model(), whole.arguments())
+    found = tvm_tile.compile(own.model(), "emulated", options=OPTIONS)(*own.arguments())
+    assert np.abs(np.asarray(found, "float32") - wanted).max() < 2e-2 * np.abs(wanted).max()

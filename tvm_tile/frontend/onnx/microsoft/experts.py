@@ -118,17 +118,20 @@ def _routes(b: FunctionBody, router: str, other: str, chosen: int) -> tuple[str,
     ``router`` has the scores by which they are chosen, (tokens, experts); ``other`` what they
     count, or is empty where the scores say that, too.
     """
-    scores = b.cast(router, np.float32)
     is_normalized = b.attribute("normalize_routing_weights", 0) == 1
-    if not is_normalized:
-        scores = b("Softmax", scores, axis=-1)
-    weights, ids = b("TopK", scores, [chosen], results=2, axis=-1)
+    has_shares = not is_normalized and not other
+    if has_shares or b.dtype(router).kind != "f":  # TopK is not defined for bfloat16
+        router = b.cast(router, np.float32)
+    if has_shares:
+        router = b("Softmax", router, axis=-1)
+    weights, ids = b("TopK", router, [chosen], results=2, axis=-1)
     if other:
         weights = b("GatherElements", b.cast(other, np.float32), ids, axis=-1)
-        if is_normalized:
-            total = b.reduced("ReduceSum", weights, [1])
-            is_zero = b("Equal", total, np.float32(0))
-            weights = b("Div", weights, b("Where", is_zero, np.float32(1), total))
+    weights = b.cast(weights, np.float32)
+    if is_normalized and other:
+        total = b.reduced("ReduceSum", weights, [1])
+        is_zero = b("Equal", total, np.float32(0))
+        weights = b("Div", weights, b("Where", is_zero, np.float32(1), total))
     elif is_normalized:
         weights = b("Softmax", weights, axis=-1)
     return weights, b("Reshape", ids, [-1])
