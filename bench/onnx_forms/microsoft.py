@@ -13,6 +13,7 @@ from bench.onnx_forms.microsoft_codes import (
     microsoft_integers,
     microsoft_quantize,
 )
+from bench.onnx_forms.microsoft_experts import microsoft_coded_experts, microsoft_experts
 from bench.onnx_forms.microsoft_form import Array, codes, own_form, some
 
 
@@ -266,7 +267,9 @@ MICROSOFT = (
     microsoft_bits,
     microsoft_code_product,
     microsoft_code_windows,
+    microsoft_coded_experts,
     microsoft_codes,
+    microsoft_experts,
     microsoft_fused,
     microsoft_group_query_attention,
     microsoft_integers,

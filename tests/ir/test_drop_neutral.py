@@ -110,6 +110,16 @@ def test_positions_are_read_where_they_are_given() -> None:
     assert operators(after) == ["relax.expand_dims", "relax.negative"]
 
 
+def test_places_of_the_best_count_from_the_front() -> None:
+    def body(x: Any) -> Any:
+        places = op.topk(x, 2, ret_type="both", dtype="int64")[1]
+        counted = op.add(places, relax.const(9, "int64"))
+        return op.negative(op.where(op.less(places, ZERO), counted, places))
+
+    after = dropped(relax_module(body, ((3, 9),)))
+    assert operators(after) == ["relax.topk", "relax.negative"]
+
+
 def _shapes(rng: random.Random, elements: int) -> tuple[int, ...]:
     divisors = [n for n in range(1, elements + 1) if elements % n == 0]
     first = rng.choice(divisors)

@@ -65,11 +65,40 @@ def one_node(
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+NORMALIZED = {"weights_prepacked": 0, "normalize_routing_weights": 1}
+
+
+def experts(first: tuple[int, ...], second: tuple[int, ...], **attrs: Any) -> Any:
+    """Two experts of three tokens of 4 numbers, without a bias."""
+    model = one_node("MoE", [(3, 4), (3, 2), first, (1,), second], **attrs)
+    model.graph.node[0].input[3] = ""
+    return model
+
+
+def coded_experts(**attrs: Any) -> Any:
+    """Two experts of 4-bit codes, of three tokens of 4 numbers; 6 numbers are inside."""
+    shapes = [(3, 4), (3, 2), (2, 6, 2), (2, 6), (1,), (2, 4, 3), (2, 4)]
+    model = one_node("QMoE", shapes, **attrs)
+    model.graph.node[0].input[4] = ""
+    for place in (2, 5):
+        model.graph.input[place].type.tensor_type.elem_type = TensorProto.UINT8
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        (one_node("MoE", [(3, 4), (3, 2), (2, 4, 8), (2, 8, 4)], k=1), "known at run time only"),
-        (one_node("QMoE", [(3, 4), (3, 2), (2, 4, 8), (2, 8, 4)], k=1), "known at run time only"),
+        (experts((2, 4, 8), (2, 8, 4)), r"\(2, 4, 8\), not \(2, 4, 4\)"),
+        (experts((2, 4, 4), (2, 4, 4), activation_type="swiglu"), "swiglu without"),
+        (experts((2, 6, 4), (2, 4, 6), activation_type="relu2"), "activation relu2"),
+        (experts((2, 6, 4), (2, 4, 6), k=2, use_sparse_mixer=1), "use_sparse_mixer"),
+        (experts((3, 6, 4), (3, 4, 6)), r"\(3, 6, 4\), not \(2, 6, 4\)"),
+        (coded_experts(), "weights_prepacked -1.*set the attribute to 0"),
+        (coded_experts(weights_prepacked=0), "normalize_routing_weights 0"),
+        (coded_experts(**NORMALIZED, quant_type="fp8"), "quant_type fp8"),
+        (coded_experts(**NORMALIZED, expert_weight_bits=3), "codes of 3 bits"),
+        (coded_experts(**NORMALIZED, block_size=16), "blocks of 16 in rows of 4"),
+        (coded_experts(**NORMALIZED, expert_weight_bits=8), "codes of experts of shape"),
         (one_node("Conv", [(1, 4, 5, 5)], "com.microsoft.nchwc"), "ORT_ENABLE_EXTENDED"),
         (one_node("Tokenizer", [(1, 4)]), "com.microsoft::Tokenizer"),
         (one_node("Attention", [(1, 4, 6), (6, 18)], num_heads=2, do_rotary=1), "do_rotary"),

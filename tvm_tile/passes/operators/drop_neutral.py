@@ -23,6 +23,8 @@ _RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "expand_dims", "sq
 
 _FINDERS = frozenset(f"relax.{name}" for name in ("argsort", "argmax", "argmin"))
 
+_BEST = "relax.topk"  # its second result
+
 _MATRIX = 2  # dimensions
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
@@ -158,6 +160,8 @@ class _NeutralDropping(ModuleRewriter):
         made = self._made(value)
         if isinstance(made, relax.TupleGetItem):
             found = self._made(made.tuple_value)
+            if str(getattr(getattr(found, "op", None), "name", "")) == _BEST:
+                return int(made.index) == 1
             is_sort = is_call_tir(found) and find_sort(self.builder_.get()[found.args[0]])
             return bool(is_sort) and int(made.index) == len(found.ty_args[0].fields) - 1
         name = str(getattr(getattr(made, "op", None), "name", ""))

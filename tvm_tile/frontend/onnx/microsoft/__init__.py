@@ -10,7 +10,7 @@ import onnx
 
 from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.onnx.fold import fold
-from tvm_tile.frontend.onnx.microsoft import attention, codes, norms, numbers, recurrent
+from tvm_tile.frontend.onnx.microsoft import attention, codes, experts, norms, numbers, recurrent
 from tvm_tile.frontend.onnx.microsoft.function_body import Definition, FunctionBody, NotYetKnown
 from tvm_tile.frontend.onnx.microsoft.grouped import write_group_query_attention
 from tvm_tile.frontend.onnx.model import outline
@@ -42,6 +42,7 @@ _DEFINITIONS: dict[str, Definition] = {
     "MatMulInteger16": numbers.write_matmul_integer16,
     "MatMulIntegerToFloat": codes.write_matmul_to_float,
     "MatMulNBits": numbers.write_matmul_bits,
+    "MoE": experts.write_experts,
     "MultiHeadAttention": attention.write_multi_head_attention,
     "QAttention": attention.write_quantized_attention,
     "QGemm": codes.write_gemm,
@@ -55,6 +56,7 @@ _DEFINITIONS: dict[str, Definition] = {
     "QLinearSigmoid": codes.write_unary,
     "QLinearSoftmax": codes.write_softmax,
     "QLinearWhere": codes.write_where,
+    "QMoE": experts.write_coded_experts,
     "QuantizeLinear": codes.write_quantize,
     "QuickGelu": numbers.write_quick_gelu,
     "RotaryEmbedding": attention.write_rotary_embedding,
@@ -63,16 +65,10 @@ _DEFINITIONS: dict[str, Definition] = {
     "SkipSimplifiedLayerNormalization": norms.write_skip_rms_norm,
 }
 _LEAST_OPSET = 11
-_EXPERTS = (
-    "which experts a token goes to is known at run time only, and products of parts of a batch "
-    "have no kernel here",
-    "export the model with all experts computed and weighted, or with a loop over them",
-)
 _LAYOUT = (
     "its layout is one of ONNX Runtime's CPU kernels",
     "save the model at GraphOptimizationLevel.ORT_ENABLE_EXTENDED, which is for any machine",
 )
-_REFUSED = dict.fromkeys(("MoE", "QMoE"), _EXPERTS)
 
 
 def written_out(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -150,10 +146,7 @@ def _definition(body: FunctionBody) -> list[onnx.NodeProto]:
         told = f"the model is of opset {body.opset}, its operators need {_LEAST_OPSET}"
         raise _refusal(node, told, "export the model to a newer opset, then optimize it")
     if node.op_type not in _DEFINITIONS:
-        reason, remedy = _REFUSED.get(
-            node.op_type, ("it is not known", "export the model without it")
-        )
-        raise _refusal(node, reason, remedy)
+        raise _refusal(node, "it is not known", "export the model without it")
     try:
         results = _DEFINITIONS[node.op_type](body)
     except NotYetKnown:

@@ -17,7 +17,8 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _gelu(b: FunctionBody, x: str, approximate: str = "none") -> tuple[str, ...]:
+def gelu(b: FunctionBody, x: str, approximate: str = "none") -> tuple[str, ...]:
+    """``x`` times the share of a normal distribution below it, ``approximate`` as ONNX has it."""
     if b.opset >= _GELU_SINCE:
         return (b("Gelu", x, approximate=approximate),)
     if approximate == "none":
@@ -30,12 +31,12 @@ def _gelu(b: FunctionBody, x: str, approximate: str = "none") -> tuple[str, ...]
 
 def write_gelu(b: FunctionBody) -> tuple[str, ...]:
     """Gelu and BiasGelu, by the error function."""
-    return _gelu(b, b.add(*b.inputs(2)))
+    return gelu(b, b.add(*b.inputs(2)))
 
 
 def write_fast_gelu(b: FunctionBody) -> tuple[str, ...]:
     """FastGelu, by the hyperbolic tangent."""
-    return _gelu(b, b.add(*b.inputs(2)), "tanh")
+    return gelu(b, b.add(*b.inputs(2)), "tanh")
 
 
 def write_quick_gelu(b: FunctionBody) -> tuple[str, ...]:
