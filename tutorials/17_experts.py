@@ -1,7 +1,7 @@
 """Lesson 17: a mixture of experts, from a program that sorts and copies to kernels that do neither.
 
-Run it with `python tutorials/17_experts.py`. It needs no GPU: what runs is emulated, and what is said
-of an H200 is predicted.
+Run it with `python tutorials/17_experts.py`. It needs no GPU: what runs is emulated, and what is
+said of an H200 is predicted.
 """
 
 from __future__ import annotations
