@@ -102,6 +102,7 @@ _TENSOR_MAP = re.compile(
     r'cuTensorMapEncodeTiled", (\w+), "(\w+)", (\d+), (\w+)\.data, ([\d, ]+)\)'
 )
 _MOST_DIMENSIONS = 5
+_LARGEST_BOX = 256  # elements along a dimension
 _NUMBERS = count()
 
 
@@ -130,6 +131,7 @@ def tensor_maps(script: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Tens
         parts = np.split(numbers, np.cumsum([dimensions, dimensions - 1, dimensions, dimensions]))
         extents, strides, box, steps, modes = (part.tolist() for part in parts)
         assert set(steps) == {1}
+        assert max(box) <= _LARGEST_BOX, "what the driver takes"
         made = TensorMap(arrays[source].ctypes.data, dimensions)
         made.extents[:dimensions], made.box[:dimensions] = extents, box
         made.strides[:dimensions] = [bytes_of(dtype), *strides]

@@ -73,8 +73,7 @@ def choices(func: tirx.PrimFunc) -> list[Scheduled]:
     assert tiles
     assert not any(tile.alternates for tile in tiles)
     found.sort(key=lambda choice: choice.write.args[-1].width)  # type: ignore[attr-defined]
-    tall = [choice for choice in found if "3 warpgroups" in choice.tile][:1]
-    written = [choice() for choice in (*found[:: max(1, len(found) // 4)], *tall)]
+    written = [choice() for choice in found[:: max(1, len(found) // 4)]]
     return [item for item in written if item is not None]
 
 

@@ -49,7 +49,6 @@ _WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # its column
 _WIDEST = {"int32": 224}  # by the sums' dtype, where PTX's syntax, and TVM's, end before
 # Warpgroups, whether they take tiles in turns, and instructions of each.
 _SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 2))
-_TALL = ((3, False, 2),)  # for narrow tiles, which read most of the other operand
 # An operand's dtype -> the device record's; float32 is tf32, of devices that may: see with_tf32.
 _OPERANDS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _DTYPES = {dtype: RATED_AS.get(dtype, dtype) for dtype in _OPERANDS}
@@ -178,8 +177,7 @@ def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
     """All tiles of a product for warpgroups, ``None`` for those that do not fit."""
     element = product.left.tensor.element_size
-    shapes = (*_SHAPES, *(_TALL if product.listed else ()))
-    for (consumers, alternates, instructions), width in itertools.product(shapes, _WIDTHS):
+    for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
         if alternates and (product.groups is not None or product.listed):
             continue  # in turns, each has to know how many chunks the other's tile has
         if instructions * width > _WIDTHS[-1]:
@@ -222,7 +220,8 @@ def _box(operand: Operand, size: int, line: int, least: int = 1) -> tuple[int, .
     if len(axes) == 1 and _step_of(operand, axes[0]) == 1:
         # Stores of neighbours stay aligned.
         tiles = -(-axes[0].extent // size)
-        return (min(size, -(-axes[0].extent // tiles // 8) * 8),)
+        box = min(size, -(-axes[0].extent // tiles // 8) * 8)
+        return (box,) if box <= _BOX else None
     steps = [_step_of(operand, axis) for axis in axes]
     choices = [_extents(axis, size, step) for axis, step in zip(axes, steps, strict=True)]
     if len(axes) > 1:
