@@ -109,8 +109,6 @@ def test_everything_that_is_refused_is_named_with_its_line() -> None:
             lambda: {"w": torch.ones(3).to(torch.float8_e4m3fnuz)},
             "float8_e4m3fnuz",
         ),
-        (lambda x, w: w @ x.T, lambda: {"w": torch.eye(3).to_sparse_csr()}, ""),
-        (lambda x, w: torch.sparse.mm(w, x.T), lambda: {"w": torch.eye(3).to_sparse()}, "sparse"),
         (lambda x: x[x > 1], dict, "shape"),
         (lambda x: x * x.sum().item(), dict, ""),
         (lambda x: (x, 3), dict, "returns 3"),

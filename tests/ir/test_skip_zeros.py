@@ -20,7 +20,7 @@ import tvm_tile
 from tvm_tile import Open, Options, find_device
 from tvm_tile.device import Device
 from tvm_tile.frontend.prepare import prepare
-from tvm_tile.graph.listed import listed_chunks
+from tvm_tile.graph.positions import listed_chunks
 from tvm_tile.passes import FirstChoices
 from tvm_tile.passes.scheduling.measure_candidates import arguments_of
 from tvm_tile.passes.weld.skip_zeros import matrices_of

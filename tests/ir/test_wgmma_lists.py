@@ -18,7 +18,7 @@ from wgmma_cases import product_case
 
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.listed import Listed, listed_chunks
+from tvm_tile.graph.positions import Listed, listed_chunks
 from tvm_tile.schedule import Scheduled, Task
 from tvm_tile.schedule.listed import listed_of, with_listed
 from tvm_tile.schedule.wgmma import schedule_wgmma

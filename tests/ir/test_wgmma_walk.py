@@ -15,7 +15,7 @@ import pytest
 from operators import conv_nhwc, einsum
 
 from tvm_tile.device import find_device
-from tvm_tile.graph.listed import listed_chunks
+from tvm_tile.graph.positions import listed_chunks
 from tvm_tile.graph.tile_graph import Axis, Operator
 from tvm_tile.schedule.pipelines import lists, specialised
 from tvm_tile.schedule.pipelines.lists import Lists

@@ -10,7 +10,7 @@ import pytest
 from operators import einsum
 
 from tvm_tile.device import find_device
-from tvm_tile.graph.listed import Listed, listed_chunks
+from tvm_tile.graph.positions import Listed, listed_chunks
 from tvm_tile.tile.products.warpgroup import construct_warpgroup
 from tvm_tile.tile.units.product import Product, find_product
 

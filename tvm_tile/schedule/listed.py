@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from tvm_tile.graph.listed import Listed
+from tvm_tile.graph.positions import Listed
 from tvm_tile.graph.tile_graph import TileGraph, element_size
 
 LISTED = "tvm_tile.listed"

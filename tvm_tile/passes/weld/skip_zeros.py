@@ -14,7 +14,7 @@ from tvm.relax.expr_functor import mutator
 from tvm_tile.device.device import Device
 from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.listed import Listed, listed_chunks
+from tvm_tile.graph.positions import Listed, listed_chunks
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, content_of
 from tvm_tile.passes.weld.fuse_tiles import Predict

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.graph.expression import Place
-from tvm_tile.graph.listed import WORD, Listed
+from tvm_tile.graph.positions import WORD, Listed
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.tensor_cores.limits import in_register
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tvm_tile.graph.listed import Listed
-from tvm_tile.graph.positions import Grouped
+from tvm_tile.graph.positions import Grouped, Listed
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
