@@ -57,8 +57,8 @@ class PersistentBlock:
         rank: the block's number among those that share its tiles.
         number: the block's among all.
         thread: its number in the block.
-        table: which rows make tiles; ``None`` where neighbours do.
         lists: chunks that each tile walks, where not all.
+        table: which rows make tiles; ``None`` where neighbours do.
     """
 
     product: Product
@@ -68,8 +68,8 @@ class PersistentBlock:
     rank: Any
     number: Any
     thread: Any
-    table: RowTable | None = None
     lists: Lists | None = None
+    table: RowTable | None = None
 
     def stages(self) -> Any:
         """Shared memory for a tile's stages, and behind them for what its sums go out through.
@@ -208,13 +208,13 @@ def launch(
     boxes: tuple[Boxes, Boxes],
     tile: RingTile,
     limits: Limits,
-    table: RowTable | None = None,
     lists: Lists | None = None,
+    table: RowTable | None = None,
 ) -> PersistentBlock:
     """Begin a kernel; what it takes is as :class:`PersistentBlock` has it."""
     number, rank, thread = begin_kernel(tile.grid, tile.block_size, tile.splits)
     limits = {} if table else bound_limits(limits)
-    return PersistentBlock(product, boxes, tile, limits, rank, number, thread, table, lists)
+    return PersistentBlock(product, boxes, tile, limits, rank, number, thread, lists, table)
 
 
 def specialise(

@@ -92,7 +92,7 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         maps = [side.tensor_map(buffers) for side in sides]
         boxes = (left.free, tile.rows), (right.free, tile.columns)
         lists = _lists(boxes, product, buffers)
-        block = launch(product, boxes, tile, found.limits, table, lists)
+        block = launch(product, boxes, tile, found.limits, lists, table)
         block.leave()
         seen = views(epilogue.tensors, found.shapes, buffers)
         data = block.stages()
