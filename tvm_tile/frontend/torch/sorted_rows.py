@@ -89,6 +89,8 @@ class _SortedRows:
         parts = {node.args[1]: node for node in sort.users if node.target is operator.getitem}
         if not isinstance(ids, fx.Node) or _value(ids).ndim != 1 or descending or 1 not in parts:
             return None
+        if not isinstance(_value(ids).shape[0], int):
+            return None  # open
         found = cls(ids, parts.get(0), parts[1])
         found.rows.update(parts.values())
         return found
