@@ -170,6 +170,4 @@ MMA_CASES = (
     ),
     *ONLY_MMA,
     *IMAGES,
-    *GROUPS,
-    *GATED,
 )

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from joined import joined_function
 from kernels import Case, function_errors
-from mma_cases import MMA_CASES
+from mma_cases import GATED, GROUPS, MMA_CASES
 
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.detect import resolve_device
@@ -17,6 +17,7 @@ from tvm_tile.schedule.warp_products import schedule_mma
 # A rounding to the output's dtype, and a few more.
 LIMITS = {"float16": 2e-3, "bfloat16": 1.6e-2}
 CANDIDATES = 8
+CASES = [*MMA_CASES, *GROUPS, *GATED]
 
 
 def device_here() -> Device:
@@ -28,7 +29,7 @@ def device_here() -> Device:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("entry", MMA_CASES, ids=[entry.name for entry in MMA_CASES])
+@pytest.mark.parametrize("entry", CASES, ids=[entry.name for entry in CASES])
 def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     limit = LIMITS[entry.inputs[0].dtype]
     device = device_here()
