@@ -84,8 +84,8 @@ for tokens in (1, 8, 64, 1024):
     moved = f"{report.traffic / 1e6:6.2f} MB by {' and '.join(products)}"
     print(f"  {tokens:5} tokens: {told}, {moved}; copies would be {copied:6.2f} MB")
 
-# 4. In `batched_mm`, transformers' other form, a program takes each row's matrices as a copy and
-#    multiplies these. It becomes the same kernels: what matters is not how it is written.
+# 4. `batched_mm` copies each row's matrices, and multiplies the copies. It is transformers' other
+#    form, and becomes the same kernels: what matters is not how it is written.
 
 
 class Copied(Experts):
