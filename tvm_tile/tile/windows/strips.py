@@ -167,7 +167,9 @@ def _work(tile: WindowTile, thread: _Thread, moved: float, device: Device, traff
     warps, trips = -(-tile.block_size // device.warp_size), thread.trips
     written = tile.operator.write.tensor.size
     # Padding is not read: it is of the operator's tensors, but not of those in memory.
-    from_memory = min(1.0, (traffic - written) / (tile.operator.traffic - written))
+    whole, known = tile.operator.traffic - written, traffic - written
+    # Nothing is known where the function stores less than its operator makes.
+    from_memory = min(1.0, known / whole) if min(known, whole) > 0 else 1.0
     rows = Part(
         repeats=trips,
         fills=from_memory * moved / trips,
