@@ -64,9 +64,11 @@ def combined(
     built = [part for part in parts if isinstance(part, Built)]
     if len(built) < len(parts):
         return next(part for part in parts if isinstance(part, BuildError))
-    host = dispatcher(name, func, names, [part.host for part in built])
-    for part in built:
+    # Schedules are named by what they are: those for several extents may be the same one.
+    known = dict(zip(names, built, strict=True))
+    host = dispatcher(name, func, names, [known[own].host for own in names])
+    for part in known.values():
         host.update(part.host)
-    kernels = tuple(kernel for part in built for kernel in part.kernels)
-    roundings = tuple(rounding for part in built for rounding in part.roundings)
+    kernels = tuple(kernel for part in known.values() for kernel in part.kernels)
+    roundings = tuple(rounding for part in known.values() for rounding in part.roundings)
     return Built(host, kernels, roundings, len(kernels) - len(built[0].kernels))
