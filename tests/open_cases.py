@@ -169,7 +169,7 @@ REDUCTIONS = (
 
 MOVES = (
     Case("flip", lambda x: x.flip(1), COLUMNS),
-    Case("roll", lambda x: x.roll(1, 1), {"x": (3, Open(2, 13, name="n"))}, refused=True),
+    Case("roll", lambda x: x.roll(1, 1), {"x": (3, Open(2, 13, name="n"))}),
     Case("join", lambda x: torch.cat([x, x * 2, C3.expand(3, 3)], 1), ROWS),
     Case("join of both", lambda x, y: torch.cat([x, y], 0), {"x": (N, 4), "y": (B, 4)}),
     Case("pad", lambda x: F.pad(x, (2, 3), value=1.5), ROWS),
