@@ -27,6 +27,7 @@ from tvm_tile.schedule.attention.find import AttentionMatch, find_chain
 from tvm_tile.schedule.attention.listed import with_table
 from tvm_tile.schedule.attention.seen import find_seen, granules_of
 from tvm_tile.schedule.chain import schedule_chain
+from tvm_tile.schedule.listed import settlers_of
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.tile.attention.band import Band
 
@@ -127,6 +128,7 @@ def written(func: Any, size: tuple[int, int], known: dict[str, np.ndarray]) -> A
     assert granules is not None
     tiles, table = granules.tiles(*size)
     func = with_table(func, len(func.params) - 1, tiles)
+    assert not settlers_of(func)  # which are of matrices with lists of chunks
     graph = extract(func)
     assert graph is not None
     choice = schedule_chain(Task(func, graph, H200), 1)[0]()

@@ -25,6 +25,7 @@ from tvm_tile.passes import FirstChoices
 from tvm_tile.passes.scheduling.measure_candidates import arguments_of
 from tvm_tile.passes.weld.skip_zeros import matrices_of
 from tvm_tile.runtime.trials import drawn as drawn_for_trial
+from tvm_tile.schedule.attention.listed import has_table
 from tvm_tile.schedule.listed import listed_of
 from tvm_tile.stages.fusing import Fused, fuse
 from tvm_tile.tile.rules import WGMMA
@@ -81,6 +82,7 @@ def test_tables_tell_kernels_of_zeros(rows: int, columns: int, by_rows: bool) ->
     func = only_function(found.mod)
     told = listed_of(func)
     assert told is not None
+    assert not has_table(func)  # of keys, for which it would not be compared
     wanted = listed_chunks(weights, 64, told[1].source)
     assert told[1] == wanted
     table = next(array for array in constants(found.mod) if array.dtype == np.uint32)

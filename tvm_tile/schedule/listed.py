@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm_tile.graph.positions import Listed
 from tvm_tile.graph.tile_graph import TileGraph, element_size
 
-LISTED = "tvm_tile.listed"
+LISTED = "tvm_tile.listed_chunks"
 """Attribute of a function: the places of a matrix of weights and of its table among the parameters,
 which dimension of the matrix is not summed up, columns of a group, elements of a chunk, chunks, and
 each group's bits as a hexadecimal number."""
@@ -32,12 +32,22 @@ def with_listed(
         listed: its chunks that are not zeros.
         inputs: number of its inputs, which are ahead of its outputs.
     """
-    params = list(func.params)
-    params.insert(inputs, tirx.decl_buffer(list(listed.shape), "uint32", listed.source))
+    table = tirx.decl_buffer(list(listed.shape), "uint32", listed.source)
     told = [matrix[0], inputs, matrix[1], listed.step, listed.chunk, listed.chunks]
     groups = [f"{group:x}" for group in listed.groups]
-    own = tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
-    return own.with_attr(LISTED, [*told, *groups])
+    return with_parameter(func, inputs, table).with_attr(LISTED, [*told, *groups])
+
+
+def with_parameter(func: tirx.PrimFunc, place: int, buffer: Any) -> tirx.PrimFunc:
+    """A function of one more parameter, which nothing of it reads.
+
+    Args:
+        func: the function.
+        place: how many of its parameters are in front of it.
+        buffer: the parameter.
+    """
+    params = [*func.params[:place], buffer, *func.params[place:]]
+    return tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
 
 
 def listed_of(func: tirx.PrimFunc) -> tuple[Any, Listed] | None:

@@ -12,9 +12,10 @@ from tvm import tirx
 
 from tvm_tile.schedule.attention.find import AttentionMatch, bytes_of
 from tvm_tile.schedule.attention.seen import Seen, find_seen
+from tvm_tile.schedule.listed import with_parameter
 from tvm_tile.tile.attention.key_tiles import KeyTiles
 
-LISTED = "tvm_tile.listed"
+LISTED = "tvm_tile.listed_keys"
 """Attribute of a function: the place of the table among its parameters, then rows, keys, parts and
 lengths as of :class:`KeyTiles`."""
 
@@ -23,10 +24,8 @@ def with_table(func: tirx.PrimFunc, place: int, tiles: KeyTiles) -> tirx.PrimFun
     """A function with a table as one more parameter, in front of which there are ``place``."""
     shape = (len(tiles.lengths), tiles.width)
     table = tirx.decl_buffer(shape, "int32", name="listed")
-    params = [*func.params[:place], table, *func.params[place:]]
     told = [place, tiles.rows, tiles.keys, tiles.parts, *tiles.lengths]
-    made = tirx.PrimFunc(params, func.body, func.ret_type, func.attrs)
-    return made.with_attr(LISTED, told)
+    return with_parameter(func, place, table).with_attr(LISTED, told)
 
 
 def has_table(func: tirx.PrimFunc) -> bool:
