@@ -79,6 +79,20 @@ def numbered_rows(x: Any, weights: Any, ids: Any, both: Parts) -> Any:
     return out[inverse_of(order)].view(TOKENS, CHOSEN, -1).sum(1)
 
 
+def counted(x: Any, weights: Any, ids: Any, both: Parts) -> Any:
+    ids, order = torch.sort(ids)
+    counts = torch.histc(ids.float(), bins=EXPERTS, min=0, max=EXPERTS - 1).int()
+    out = experts(x[order // CHOSEN], both, counts)  # which are no ends of groups
+    return out[inverse_of(order)].view(TOKENS, CHOSEN, -1).sum(1)
+
+
+def added_up_twice(x: Any, weights: Any, ids: Any, both: Parts) -> Any:
+    ids, order = torch.sort(ids)
+    ends = torch.cumsum(ends_of(ids), 0, dtype=torch.int32)
+    out = experts(x[order // CHOSEN], both, ends)
+    return out[inverse_of(order)].view(TOKENS, CHOSEN, -1).sum(1)
+
+
 def falling(x: Any, weights: Any, ids: Any, both: Parts) -> Any:
     ids, order = torch.sort(ids, descending=True)
     out = experts(x[order // CHOSEN], both, ends_of(ids))
@@ -149,6 +163,14 @@ def test_what_depends_on_the_order_keeps_it(variant: Callable[..., Any]) -> None
         found, wanted = found[0], wanted[0]
     if variant is not falling:  # whose groups are not those that lie side by side
         assert _error(found, wanted) < 2e-2
+
+
+@pytest.mark.parametrize("variant", [counted, added_up_twice])
+def test_other_numbers_are_no_ends_of_groups(variant: Callable[..., Any]) -> None:
+    shapes = (TOKENS, HIDDEN), (EXPERTS, HIDDEN), (EXPERTS, 2 * INNER, HIDDEN)
+    inputs = (torch.zeros(own).bfloat16() for own in (*shapes, (EXPERTS, HIDDEN, INNER)))
+    program = torch.export.export(Layer(variant), tuple(inputs))
+    assert any(map(is_grouped_product, nodes_of(program)))
 
 
 def test_every_expert_on_every_token() -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from tvm_tile.frontend.torch.convert import given_arguments
 from tvm_tile.frontend.torch.decompose import broken_down_by_us, decomposed, of_transformers
 from tvm_tile.frontend.torch.exported import copied_graph, with_graph
 
@@ -70,7 +71,8 @@ class _SortedRows:
         order: the node that says where each was.
         rows: nodes with a row of each in order, these two among them.
         inverse: nodes that say where in this order each row is, and sorts that do.
-        offsets: nodes that say behind which row a group ends.
+        counts: nodes that say how many rows each group has, and the number of groups.
+        offsets: nodes that say behind which row a group ends, likewise.
         ends: nodes whose rows are in the order from before again.
     """
 
@@ -79,6 +81,7 @@ class _SortedRows:
     order: fx.Node
     rows: set[fx.Node] = field(default_factory=set)
     inverse: set[fx.Node] = field(default_factory=set)
+    counts: dict[fx.Node, int] = field(default_factory=dict)
     offsets: dict[fx.Node, int] = field(default_factory=dict)
     ends: set[fx.Node] = field(default_factory=set)
 
@@ -109,7 +112,7 @@ class _SortedRows:
         return bool(self.ends)
 
     def _is_known(self, node: fx.Node) -> bool:
-        return node in self.rows or node in self.inverse or node in self.offsets
+        return any(node in own for own in (self.rows, self.inverse, self.counts, self.offsets))
 
     def _take(self, node: fx.Node) -> bool:
         """Note what a node that takes rows is; whether that is known."""
@@ -130,12 +133,16 @@ class _SortedRows:
             bins, low, high = (_argument(node, name) for name in ("bins", "min", "max"))
             is_whole = (low, high) == (0, bins - 1) and bins > 1 and self._is_values(first)
             if is_whole:
-                self.offsets[node] = bins
+                self.counts[node] = bins
             return is_whole
-        is_kept = node.target in (*_CASTS, _ATEN.cumsum.default) and first in self.offsets
-        if is_kept:
-            self.offsets[node] = self.offsets[first]
-        return is_kept
+        if node.target is _ATEN.cumsum.default and first in self.counts:
+            self.offsets[node] = self.counts[first]
+            return True
+        of_first = next((own for own in (self.counts, self.offsets) if first in own), None)
+        if node.target not in _CASTS or of_first is None:
+            return False
+        of_first[node] = of_first[first]
+        return True
 
     def _is_values(self, node: Any) -> bool:
         """Whether a node is the sorted numbers, of whatever type."""
@@ -147,7 +154,8 @@ class _SortedRows:
         """Whether a node says where in the order each row is; it is noted."""
         if node.target is _ATEN.index_put.default:
             _, places, numbers = node.args[:3]
-            is_inverse = places == [self.order] and _is_count(numbers, self.count)
+            is_written = places == [self.order] and not _argument(node, "accumulate")
+            is_inverse = is_written and _is_count(numbers, self.count)
         elif node.target in _SORTS:
             is_inverse = node.args[0] is self.order and not _argument(node, "descending")
         else:
@@ -179,7 +187,9 @@ class _SortedRows:
         if node.target is operator.getitem:
             return node.args[0] in self.rows
         if node.target is _ATEN.index.Tensor:
-            return node.args[0] not in self.rows and list(node.args[1]) == taken
+            is_alone = len(node.args[1]) == 1 and list(node.args[1]) == taken
+            is_place = _value(taken[0]).dtype is not torch.bool
+            return node.args[0] not in self.rows and is_alone and is_place
         results = node.meta.get("val", ())
         results = results if isinstance(results, list | tuple) else [results]
         first = _value(taken[0])
@@ -230,14 +240,8 @@ class _SortedRows:
             is_floor = places.kwargs.get("rounding_mode") == "floor"
             if is_floor and isinstance(times, int) and _value(x).shape[0] * times == self.count:
                 with node.graph.inserting_before(node):
-                    spread = self._made(node.graph, _ATEN.unsqueeze.default, x, 1)
-                    size = [-1, times, *_value(x).shape[1:]]
-                    spread = self._made(node.graph, _ATEN.expand.default, spread, size)
-                    clone = self._made(node.graph, _ATEN.clone.default, spread)
-                    shape = list(node.meta["val"].shape)
-                    node.replace_all_uses_with(
-                        self._made(node.graph, _ATEN.view.default, clone, shape)
-                    )
+                    spread = _ATEN.repeat_interleave.self_int
+                    node.replace_all_uses_with(self._made(node.graph, spread, x, times, 0))
 
     def _product(self, node: fx.Node) -> fx.Node:
         """The product of each row with the matrix of its group."""
@@ -268,12 +272,9 @@ def _value(node: fx.Node) -> Any:
 
 
 def _argument(node: fx.Node, name: str) -> Any:
-    """An argument of a call, by its name."""
-    for place, own in enumerate(node.target._schema.arguments):
-        if own.name == name:
-            given = node.args[place] if place < len(node.args) else own.default_value
-            return node.kwargs.get(name, given)
-    return None
+    """An argument of a call, by its name; its default where it is not given."""
+    defaults = {own.name: own.default_value for own in node.target._schema.arguments}
+    return (defaults | given_arguments(node)).get(name)
 
 
 def _is_count(node: Any, count: int) -> bool:
