@@ -21,6 +21,11 @@ class ModuleRewriter(PyExprMutator):
         """``mod``, which it was made for, with every Relax function rewritten."""
         return mutated(mod, self)
 
+    def made(self, value: relax.Expr) -> Any:
+        """The expression that a variable is bound to; a parameter, and anything else, as it is."""
+        found = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+        return value if found is None else found
+
 
 def with_dataflow_blocks(
     builder: relax.BlockBuilder,

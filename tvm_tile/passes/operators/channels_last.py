@@ -148,8 +148,7 @@ class _Unstack(ModuleRewriter):
         call = super().visit_call_(call)
         if call.op != tvm.ir.Op.get("relax.stack"):
             return call
-        fields = call.args[0]
-        fields = self.lookup_binding(fields) if isinstance(fields, relax.Var) else fields
+        fields = self.made(call.args[0])
         if not isinstance(fields, relax.Tuple):
             return call
         axis = int(call.attrs.axis) % (fields.fields[0].ty.ndim + 1)
@@ -178,7 +177,7 @@ class _MergePermutations(ModuleRewriter):
 
     def _permutation(self, value: Any) -> tuple[relax.Expr, list[int]] | None:
         """The value that is permuted, and for each axis of the result the axis of that value."""
-        value = self.lookup_binding(value) if isinstance(value, relax.Var) else value
+        value = self.made(value)
         if not isinstance(value, relax.Call) or value.op != tvm.ir.Op.get("relax.permute_dims"):
             return None
         rank = value.args[0].ty.ndim

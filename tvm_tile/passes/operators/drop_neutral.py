@@ -147,7 +147,7 @@ class _NeutralDropping(ModuleRewriter):
     def _from_front(self, call: relax.Call) -> relax.Expr | None:
         """The places that a choice counts from the front, if none of these counts from the end."""
         is_negative, _, places = call.args
-        made = self._made(is_negative)
+        made = self.made(is_negative)
         is_place = isinstance(places, relax.Var) and self._is_place(places)
         if not is_place or getattr(getattr(made, "op", None), "name", "") != "relax.less":
             return None
@@ -157,9 +157,9 @@ class _NeutralDropping(ModuleRewriter):
 
     def _is_place(self, value: relax.Expr) -> bool:
         """Whether a value is places that a search or a sort found, in whatever shape."""
-        made = self._made(value)
+        made = self.made(value)
         if isinstance(made, relax.TupleGetItem):
-            found = self._made(made.tuple_value)
+            found = self.made(made.tuple_value)
             if str(getattr(getattr(found, "op", None), "name", "")) == _BEST:
                 return int(made.index) == 1
             is_sort = is_call_tir(found) and find_sort(self.builder_.get()[found.args[0]])
@@ -170,10 +170,6 @@ class _NeutralDropping(ModuleRewriter):
         is_moved = name in _RESHAPES or name in ("relax.astype", "relax.strided_slice")
         is_whole = is_moved and "int" in str(made.args[0].ty.dtype)
         return is_whole and self._is_place(made.args[0])
-
-    def _made(self, value: relax.Expr) -> Any:
-        """The expression that a variable is bound to; anything else as it is."""
-        return self.lookup_binding(value) if isinstance(value, relax.Var) else value
 
     def _first(self, value: relax.Expr) -> relax.Expr:
         """The value that another one is in another shape; as far as that is not written over."""

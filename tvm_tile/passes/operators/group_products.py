@@ -43,24 +43,20 @@ class _LookedUp:
     Attributes:
         table: all matrices, (matrices, ., .).
         ids: number of each product's own, (products,).
-        mode: mode of :func:`relax.op.take`, for numbers outside of the table.
         is_transposed: whether products take them with their axes exchanged.
     """
 
     table: relax.Expr
     ids: relax.Expr
-    mode: str
     is_transposed: bool
 
     def matrices(self, table: te.Tensor, ids: te.Tensor) -> te.Tensor:
-        """In loops: each product's own matrix, (products, ., .)."""
+        """In loops: each product's own matrix, (products, ., .); the nearest one for a number
+        outside of the table, so that each row is of a group."""
         first, last = (tirx.const(n, ids.dtype) for n in (0, int(table.shape[0]) - 1))
 
         def element(product: Any, *place: Any) -> Any:
-            at = ids(product)
-            if self.mode == "clip":
-                at = tirx.max(tirx.min(at, last), first)
-            return table(at, *place)
+            return table(tirx.max(tirx.min(ids(product), last), first), *place)
 
         return te.compute((*ids.shape, *table.shape[1:]), element, name="own")
 
@@ -96,22 +92,18 @@ class _GroupedProducts(ModuleRewriter):
 
     def _looked_up(self, operand: relax.Expr) -> _LookedUp | None:
         """What an operand is looked up in; ``None`` where it is no matrices that are."""
-        made = self._made(operand)
+        made = self.made(operand)
         source = transposition_source(made)
         if source is not None:
-            made = self._made(source)
+            made = self.made(source)
         if not isinstance(made, relax.Call) or made.op != ir.Op.get("relax.take"):
             return None
         table, ids = made.args
-        turned = transposition_source(self._made(table))
+        turned = transposition_source(self.made(table))
         table = table if turned is None else turned
         is_first = made.attrs.axis is not None and int(made.attrs.axis) == 0
         if not is_first or table.ty.ndim != _MATRICES or ids.ty.ndim != 1:
             return None
         if static_shape(table.ty) is None or str(made.attrs.mode) not in ("clip", "fast"):
             return None
-        return _LookedUp(table, ids, str(made.attrs.mode), (source is None) != (turned is None))
-
-    def _made(self, value: relax.Expr) -> Any:
-        """The expression that a variable is bound to; anything else as it is."""
-        return self.lookup_binding(value) if isinstance(value, relax.Var) else value
+        return _LookedUp(table, ids, (source is None) != (turned is None))

@@ -92,8 +92,7 @@ class _TransposedReading(ModuleRewriter):
 
     def _source(self, operand: relax.Expr) -> relax.Expr | None:
         """Value whose transposition ``operand`` is, its last two axes exchanged."""
-        made = self.lookup_binding(operand) if isinstance(operand, relax.Var) else None
-        return transposition_source(made)
+        return transposition_source(self.made(operand))
 
     def _stays(self, call: relax.Call, weights: Any) -> bool:
         """Whether transposed weights are read as they are stored."""

@@ -75,25 +75,20 @@ class _SinkSeparating(ModuleRewriter):
 
     def _without_maximum(self, value: relax.Expr, axis: int) -> relax.Expr:
         """``x`` of ``x - max(x)`` along an axis; the value itself where it is anything else."""
-        difference = self._made(value)
+        difference = self.made(value)
         if not _is_call(difference, "subtract"):
             return value
-        x, most = difference.args[0], self._made(difference.args[1])
+        x, most = difference.args[0], self.made(difference.args[1])
         if not _is_call(most, "max") or not most.attrs.keepdims or not most.args[0].same_as(x):
             return value
         return x if [int(own) % (axis + 1) for own in most.attrs.axis or ()] == [axis] else value
 
     def _uncast(self, value: relax.Expr) -> Any:
         """What is behind a variable, and behind casts from float to float."""
-        made = self._made(value)
+        made = self.made(value)
         while _is_call(made, "astype") and str(made.args[0].ty.dtype) in _FLOATS:
-            made = self._made(made.args[0])
+            made = self.made(made.args[0])
         return made
-
-    def _made(self, value: relax.Expr) -> Any:
-        """The expression that a variable is bound to."""
-        made = self.lookup_binding(value) if isinstance(value, relax.Var) else value
-        return value if made is None else made
 
 
 def _least(sink: relax.Expr) -> float | None:

@@ -44,7 +44,7 @@ class _LateWidening(ModuleRewriter):
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
         item = super().visit_tuple_getitem_(item)
-        parts = self._made(item.tuple_value)
+        parts = self.made(item.tuple_value)
         narrow = self._narrow(parts) if _is_call(parts, "split") else None
         if narrow is None:
             return item
@@ -55,17 +55,13 @@ class _LateWidening(ModuleRewriter):
 
     def _narrow(self, move: relax.Call) -> relax.Expr | None:
         """The value before it was widened, where a move follows; ``None`` of anything else."""
-        cast = self._made(move.args[0])
+        cast = self.made(move.args[0])
         if not _is_call(cast, "astype"):
             return None
         narrow, wide = str(cast.args[0].ty.dtype), str(cast.ty.dtype)
         if "float" not in narrow or "float" not in wide:
             return None
         return cast.args[0] if element_size(narrow) < element_size(wide) else None
-
-    def _made(self, value: relax.Expr) -> Any:
-        """The expression that a variable is bound to."""
-        return self.lookup_binding(value) if isinstance(value, relax.Var) else value
 
 
 def _is_call(value: Any, *names: str) -> bool:

@@ -17,7 +17,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.expression import Place
 from tvm_tile.graph.positions import WORD, Listed
 from tvm_tile.graph.tile_graph import Axis
-from tvm_tile.schedule.tensor_cores.limits import in_register
+from tvm_tile.schedule.tensor_cores.limits import in_register, zero_register
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Lists:
 
     def count(self, origin: Place) -> Any:
         """How many chunks a tile walks."""
-        total = _number("int32")
+        total = zero_register()
         with ib.serial(self.listed.words) as word:
             bits = self._bits(word, origin)
             ib.buffer_store(total, total[0] + tirx.Cast("int32", tirx.popcount(bits[0])), [0])
@@ -73,7 +73,7 @@ class Lists:
             body: function that writes the code for a chunk.
             part: the first of these chunks that is meant, and how many; ``None`` for all.
         """
-        met = _number("int32")  # chunks of the tile
+        met = zero_register()  # chunks of the tile
         one = tirx.const(1, "uint32")
         with ib.serial(self.listed.words) as word:
             bits = self._bits(word, origin)
@@ -94,7 +94,7 @@ class Lists:
         step, size = self.listed.step, self.size
         start = origin[self.axis.name]
         first = ib.Bind(start // step)
-        bits = _number("uint32")
+        bits = zero_register("uint32")
         is_aligned = size % step == 0 or step % size == 0
         last = len(self.listed.groups) - 1
         end = ib.Bind(ib.min((start + (size - 1)) // step, last))
@@ -102,10 +102,3 @@ class Lists:
             own = self.table[ib.min(first + group, end), word]
             ib.buffer_store(bits, bits[0] | own, [0])
         return bits
-
-
-def _number(dtype: str) -> Any:
-    """A register that begins at zero."""
-    register = ib.alloc_buffer((1,), dtype, scope="local")
-    ib.buffer_store(register, tirx.const(0, dtype), [0])
-    return register

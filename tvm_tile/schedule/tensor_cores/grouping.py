@@ -30,7 +30,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.graph.expression import Expression, digits
 from tvm_tile.graph.positions import Grouped
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
-from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_all
+from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_all, zero_register
 from tvm_tile.schedule.tensor_cores.parameters import views
 from tvm_tile.schedule.tensor_cores.part import RowTable
 from tvm_tile.schedule.tensor_cores.place import linear, value_of
@@ -118,7 +118,7 @@ def list_rows(
     own, thread = ib.cta_id([groups.axis.extent]), ib.thread_id([threads])
     end = count_all(groups.rows, limits)
     rows = _ThreadRows(groups, group, buffers, (thread, threads), end)
-    below, equal = _register(), _register()
+    below, equal = zero_register(), zero_register()
 
     def count(_: Any, found: Any) -> None:
         _add(below, found < own)
@@ -140,7 +140,7 @@ def _totals(below: Any, equal: Any, thread: Any, threads: int) -> tuple[Any, Any
     """Sum of all threads' ``below``, of ``equal`` of the threads before, and of all ``equal``."""
     shared = [ib.alloc_buffer((threads,), "int32", scope="shared") for _ in range(2)]
     turns = [ib.alloc_buffer((threads // TURN,), "int32", scope="shared") for _ in range(2)]
-    before, lower, first, total = (_register() for _ in range(4))
+    before, lower, first, total = (zero_register() for _ in range(4))
     for memory, register in zip(shared, (below, equal), strict=True):
         ib.buffer_store(memory, register[0], [thread])
     ib.evaluate(T.cuda.cta_sync())
@@ -157,13 +157,6 @@ def _totals(below: Any, equal: Any, thread: Any, threads: int) -> tuple[Any, Any
         _add(total, turns[1][other])
         _add(before, tirx.Select(other < turn, turns[1][other], tirx.const(0)))
     return first, before, total
-
-
-def _register() -> Any:
-    """A register of a thread that is zero."""
-    register = ib.alloc_buffer((1,), "int32", scope="local")
-    ib.buffer_store(register, tirx.const(0), [0])
-    return register
 
 
 def _add(register: Any, value: Any) -> None:

@@ -107,6 +107,13 @@ def in_register(value: Any) -> Any:
     return register[0]
 
 
+def zero_register(dtype: str = "int32") -> Any:
+    """A register of a thread, of one number, that begins at zero."""
+    register = ib.alloc_buffer((1,), dtype, scope="local")
+    ib.buffer_store(register, tirx.const(0, dtype), [0])
+    return register
+
+
 def count_boxes(axes: Sequence[Axis], box: Sequence[int], limits: Limits) -> list[Any]:
     """Tiles of a box along each axis in a call."""
     pairs = zip(axes, box, strict=True)

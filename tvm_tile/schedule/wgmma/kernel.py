@@ -23,6 +23,7 @@ turn it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +84,7 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         TmaChunks(right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
     with function(found.params) as (builder, buffers):
-        table = list_groups(found, tile.rows[0] if groups else 0, buffers, device)
+        table = list_groups(found, math.prod(tile.rows), buffers, device)
         if table is not None:
             copy = ib.alloc_buffer(left.tensor.shape, left.tensor.dtype)
             buffers = {**buffers, SORTED: IRBuilder.name(SORTED, copy)}

@@ -26,14 +26,9 @@ def grouping_threads(groups: Grouped, device: Device) -> int:
     return next((size for size in sizes if size * _ROWS_EACH >= groups.count), most)
 
 
-def grouping_work(groups: Grouped, threads: int, device: Device) -> Work:
-    """What the kernel does: a block a group goes through the numbers of all rows, twice.
-
-    Args:
-        groups: the groups.
-        threads: threads of a block.
-        device: the device that it is made for.
-    """
+def grouping_work(groups: Grouped, device: Device) -> Work:
+    """What the kernel does: a block a group goes through the numbers of all rows, twice."""
+    threads = grouping_threads(groups, device)
     warps, each = -(-threads // device.warp_size), -(-groups.count // threads)
     reading = Part(
         repeats=each,

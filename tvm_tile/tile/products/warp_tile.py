@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from tvm_tile.device.device import Device
 from tvm_tile.tile.adding import adding_work
 from tvm_tile.tile.cost import SECTOR
-from tvm_tile.tile.products.grouping import grouping_threads, grouping_work
+from tvm_tile.tile.products.grouping import grouping_work
 from tvm_tile.tile.products.store_work import BARE, SUM_BYTES, StoreWork, store_part
 from tvm_tile.tile.residency import resident_blocks
 from tvm_tile.tile.tile import Tile
@@ -192,8 +192,7 @@ def warp_work(
     if tile.parts > 1:
         then = (adding_work(tile.parts, size, device),)
     if product.groups is not None:
-        threads = grouping_threads(product.groups, device)
-        then = (grouping_work(product.groups, threads, device), *then)
+        then = (grouping_work(product.groups, device), *then)
     is_wave = isinstance(tile.unit, WaveUnit)
     return Work(
         blocks=blocks,

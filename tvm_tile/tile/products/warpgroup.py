@@ -24,7 +24,7 @@ import numpy as np
 
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
-from tvm_tile.tile.products.grouping import gathering_work, grouping_threads, grouping_work
+from tvm_tile.tile.products.grouping import gathering_work, grouping_work
 from tvm_tile.tile.products.ring import (
     SPLITS,
     chunk_flops,
@@ -350,8 +350,7 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     found = ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
     if product.groups is None:
         return found
-    threads = grouping_threads(product.groups, device)
-    ahead = grouping_work(product.groups, threads, device), gathering_work(product, device)
+    ahead = grouping_work(product.groups, device), gathering_work(product, device)
     return replace(found, then=(*ahead, *found.then))
 
 
