@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from bench.protocol import measure, relative_error
 from tvm_tile import CompiledModel, Options
 
 _RESULTS = Path(__file__).parent / "results"
-_FILE = "quantized_products.jsonl"
 # (rows, columns, depth): a square, and the layers of Llama 3 8B for a prompt and for 32 rows.
 PRODUCTS = (
     (8192, 8192, 8192),
@@ -179,21 +178,38 @@ def compiled(module: nn.Module, x: Tensor, device: str) -> CompiledModel:
 
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and do what it says; the exit status."""
-    parsed = _arguments(argv)
+    parsed = arguments("quantized_products", __doc__, argv)
     if parsed.self_test:
         return _self_test()
+    return measure_all(parsed, "quantized_products", PRODUCTS, _measured)
+
+
+def measure_all(
+    parsed: argparse.Namespace,
+    name: str,
+    products: Sequence[tuple[int, int, int]],
+    measured: Callable[[tuple[int, int, int], str, CudaStage, Provenance], list[Measured]],
+) -> int:
+    """Measure products on the GPU that is here, and write a line for each; the exit status.
+
+    Args:
+        parsed: the device, the folder of the results, and the commit.
+        name: module of this package that is run, and the file of its results.
+        products: rows, columns and depth of each.
+        measured: function that measures one.
+    """
     if not torch.cuda.is_available():
         print("times are taken on a GPU, and none is here", file=sys.stderr)
         return 2
     machine = probe(["tvm_tile", "torch"], with_peaks=False)
-    command = f"python -m bench.quantized_products --device {parsed.device}"
+    command = f"python -m bench.{name} --device {parsed.device}"
     at = parsed.commit or commit()
     origin = Provenance(machine.gpu, machine.driver, machine.versions, at, command, machine.date)
     print(f"{origin.gpu}, driver {origin.driver}, {origin.versions}", flush=True)
-    path, stage = parsed.results / _FILE, CudaStage()
+    path, stage = parsed.results / f"{name}.jsonl", CudaStage()
     known = read_keyed(path, Measured.revived)
-    for sizes in PRODUCTS:
-        for one in _measured(sizes, parsed.device, stage, origin):
+    for sizes in products:
+        for one in measured(sizes, parsed.device, stage, origin):
             put(path, known, one)
             known[one.key] = one
     return 0
@@ -269,10 +285,11 @@ class _Wide(nn.Module):
         return functional.linear(left, self.inner.w.float() * self.inner.scales[:, None])
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def arguments(name: str, text: str | None, argv: list[str] | None) -> argparse.Namespace:
+    """What the command line says to a module of this package that measures products."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench.quantized_products",
-        description=__doc__,
+        prog=f"python -m bench.{name}",
+        description=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--device", default="nvidia/h200", help="name of its record")

@@ -10,27 +10,20 @@ it compiles small products for an H200.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import tvm_tile
-from bench.__main__ import commit
 from bench.gpu import CudaStage, queued_seconds
-from bench.lines import put, read_keyed
-from bench.machine import probe
 from bench.open_shapes.record import Provenance
 from bench.protocol import measure, relative_error
-from bench.quantized_products import Measured
+from bench.quantized_products import Measured, arguments, measure_all
 from tvm_tile import CompiledModel, Options
 
-_RESULTS = Path(__file__).parent / "results"
-_FILE = "zero_blocks.jsonl"
 # (rows, columns, depth): a square, and the layers of Llama 3 8B.
 PRODUCTS = (
     *((rows, 8192, 8192) for rows in (1, 16, 64, 256, 4096)),
@@ -59,24 +52,10 @@ def compiled(module: nn.Module, x: Tensor, device: str) -> CompiledModel:
 
 def main(argv: list[str] | None = None) -> int:
     """Parse the command line and do what it says; the exit status."""
-    parsed = _arguments(argv)
+    parsed = arguments("zero_blocks", __doc__, argv)
     if parsed.self_test:
         return _self_test()
-    if not torch.cuda.is_available():
-        print("times are taken on a GPU, and none is here", file=sys.stderr)
-        return 2
-    machine = probe(["tvm_tile", "torch"], with_peaks=False)
-    command = f"python -m bench.zero_blocks --device {parsed.device}"
-    at = parsed.commit or commit()
-    origin = Provenance(machine.gpu, machine.driver, machine.versions, at, command, machine.date)
-    print(f"{origin.gpu}, driver {origin.driver}, {origin.versions}", flush=True)
-    path, stage = parsed.results / _FILE, CudaStage()
-    known = read_keyed(path, Measured.revived)
-    for sizes in PRODUCTS:
-        for one in _measured(sizes, parsed.device, stage, origin):
-            put(path, known, one)
-            known[one.key] = one
-    return 0
+    return measure_all(parsed, "zero_blocks", PRODUCTS, _measured)
 
 
 def _measured(
@@ -127,19 +106,6 @@ def _self_test() -> int:
         print(f"{density:.0%} of blocks: {kernel.seconds * 1e6:.1f} us, {kernel.tile}")
         times.append(kernel.seconds)
     return int(times != sorted(times, reverse=True))
-
-
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.zero_blocks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--device", default="nvidia/h200", help="name of its record")
-    parser.add_argument("--results", type=Path, default=_RESULTS)
-    parser.add_argument("--commit", default="", help="for the records; by default git's")
-    parser.add_argument("--self-test", action="store_true", help="measure nothing; needs no GPU")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
