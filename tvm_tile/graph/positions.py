@@ -64,11 +64,6 @@ class Grouped:
         """Tiles of ``size`` rows, on the average, where each row's group is any one alike."""
         return expected_tiles(self.count, self.axis.extent, size)
 
-    def neighbours(self, size: int) -> int:
-        """Slots that are walked before the next columns: about as many as a group fills, whose
-        tiles then read the same columns of its matrix at about the same time."""
-        return max(1, -(-self.count // (self.axis.extent * size)))
-
     @property
     def met(self) -> float:
         """Groups of one row or more, on the average, where each row's group is any one alike."""

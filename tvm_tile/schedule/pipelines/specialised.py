@@ -33,7 +33,13 @@ from tvm_tile.device.device import STATIC_SHARED_LIMIT
 from tvm_tile.graph.expression import Place, digits
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.schedule.pipelines.lists import Lists
-from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_boxes, count_tiles
+from tvm_tile.schedule.tensor_cores.limits import (
+    Limits,
+    bound_limits,
+    count_boxes,
+    count_tiles,
+    in_register,
+)
 from tvm_tile.schedule.tensor_cores.part import RowTable
 from tvm_tile.schedule.tensor_cores.place import raster_place
 from tvm_tile.schedule.threads import begin_kernel
@@ -121,13 +127,7 @@ class PersistentBlock:
         step *= grid
         with ib.serial((self._count(counts) - start + step - 1) // step) as turn:
             index = ib.Bind(start + turn * step)
-            if self.table is None:
-                body(self._origin(index, counts))
-                return
-            origin = self._of_group(self.table, index, counts[1])
-            assert self.product.groups is not None, "of which the table is"
-            with ib.If(origin[self.product.groups.held] > 0), ib.Then():
-                body(origin)
+            body(self._origin(index, counts))
 
     def _there_and_back(self, body: Callable[[Place], None], counts: list[list[Any]]) -> None:
         """Run ``body`` for the block's tiles, of which every other one is counted from the last
@@ -170,24 +170,13 @@ class PersistentBlock:
 
     def _counts(self) -> list[list[Any]]:
         """Tiles along each axis in a call, of the rows and of the columns."""
-        return [count_boxes(axes, box, self.limits) for axes, box in self.boxes]
+        own = [count_boxes(axes, box, self.limits) for axes, box in self.boxes]
+        return own if self.table is None else [[in_register(self.table.tiles[0])], own[1]]
 
     def _count(self, counts: Sequence[Sequence[Any]]) -> Any:
         """How many tiles a call needs."""
         rows, columns = counts
-        if self.product.groups is not None:
-            return self.product.groups.slots(self.boxes[0][1][0]) * math.prod(columns)
         return count_tiles(self.product, rows, columns, self.limits)
-
-    def _of_group(self, table: RowTable, index: Any, counts: Sequence[Any]) -> Place:
-        """The first value of every axis in a tile of rows in groups."""
-        groups = self.product.groups
-        assert groups is not None, "of which the table is"
-        (_, (size,)), (axes, box) = self.boxes
-        place = raster_place(index, groups.slots(size), math.prod(counts), self.tile.raster)
-        origin = table.origin(groups, place[0])
-        sizes = zip(digits(place[1], axes, counts), box, strict=True)
-        return origin | {name: ib.Bind(value * size) for (name, value), size in sizes}
 
     def _origin(self, index: Any, counts: Sequence[Sequence[Any]]) -> Place:
         """The first value of every axis in a tile."""
@@ -195,7 +184,11 @@ class PersistentBlock:
         *positions, batch = raster_place(index, rows, columns, self.tile.raster)
         extents = [axis.extent for axis in self.product.batch]
         origin = dict(digits(batch, self.product.batch, extents))
-        for (axes, box), count, position in zip(self.boxes, counts, positions, strict=True):
+        sides = list(zip(self.boxes, counts, positions, strict=True))
+        if self.table is not None and self.product.groups is not None:
+            origin = self.table.origin(self.product.groups, positions[0])
+            del sides[0]
+        for (axes, box), count, position in sides:
             sizes = zip(digits(position, axes, count), box, strict=True)
             origin |= {name: ib.Bind(value * size) for (name, value), size in sizes}
             if self.lists is not None and self.lists.axis in axes:  # which is the only one

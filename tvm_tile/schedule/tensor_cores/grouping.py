@@ -1,6 +1,7 @@
-"""Write the kernel that lists the rows of a product by their groups, and tells tiles of them.
+"""Write the kernels that list the rows of a product by their groups, and tell tiles of them.
 
-What a block does for its group, each thread with the rows ``thread, thread + threads, ...``::
+What a block of :func:`list_rows` does for its group, each thread with the rows ``thread, thread +
+threads, ...``::
 
     for row of the thread: below += group(row) < own; equal += group(row) == own
     share below and equal; wait for one another
@@ -13,6 +14,11 @@ Blocks share nothing: each counts the rows of all groups before its own. A threa
 other does, as places of a group's rows are numbered through by thread. (See
 :class:`~tvm_tile.graph.positions.Grouped` for why no two groups have a slot in common.) The order
 within a group is the same in every run.
+
+Where blocks take several tiles each, one block moves the slots that are not empty to a table's
+front, so that all get as many (:func:`pack_slots`): each thread has neighbouring slots, counts
+those with rows, and writes these behind the ones of all threads before. It reads one table, writes
+another.
 """
 
 from __future__ import annotations
@@ -34,7 +40,14 @@ from tvm_tile.schedule.tensor_cores.limits import Limits, bound_limits, count_al
 from tvm_tile.schedule.tensor_cores.parameters import views
 from tvm_tile.schedule.tensor_cores.part import RowTable
 from tvm_tile.schedule.tensor_cores.place import linear, value_of
-from tvm_tile.tile.products.grouping import GATHERING_THREADS, SORTED, TURN, grouping_threads
+from tvm_tile.tile.products.grouping import (
+    GATHERING_THREADS,
+    GATHERING_TURNS,
+    SORTED,
+    TURN,
+    grouping_threads,
+    packing_threads,
+)
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.slab import UNIT_BYTES
 
@@ -60,10 +73,13 @@ def list_groups(
 
 def declare_table(groups: Grouped, size: int) -> RowTable:
     """Memory for the table of tiles of ``size`` rows, on the host's side of a function."""
-    shapes = {"row_order": (groups.count,), "row_slots": (groups.slots(size), _PARTS)}
-    return RowTable(
-        *(IRBuilder.name(name, ib.alloc_buffer(own, "int32")) for name, own in shapes.items())
-    )
+    order = _declared("row_order", groups.count)
+    return RowTable(order, _declared("row_slots", groups.slots(size), _PARTS))
+
+
+def _declared(name: str, *shape: int) -> Any:
+    """A tensor of int32 between kernels of a function."""
+    return IRBuilder.name(name, ib.alloc_buffer(shape, "int32"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +194,41 @@ def _tell_slots(
             ib.buffer_store(table.slots, value, [begin + number, part])
 
 
+def pack_slots(table: RowTable, slots: int, device: Device) -> RowTable:
+    """Write the kernel that leaves out the empty ones of ``slots`` slots, and find its result."""
+    packed = RowTable(table.order, _declared("row_tiles", slots, _PARTS), _declared("row_count", 1))
+    threads = packing_threads(slots, device)
+    each = -(-slots // threads)
+    with ib.attr(ON_DEVICE):
+        _, thread = ib.cta_id([1]), ib.thread_id([threads])
+        own = zero_register()
+
+        def for_filled(body: Callable[[Any], None]) -> None:
+            with ib.serial(each) as turn:
+                slot = ib.Bind(ib.min(thread * each + turn, slots - 1))
+                is_own = tirx.all(thread * each + turn < slots, table.slots[slot, _PARTS - 1] > 0)
+                with ib.If(is_own), ib.Then():
+                    body(slot)
+
+        for_filled(lambda _: _add(own, tirx.const(1)))
+        _, before, total = _totals(zero_register(), own, thread, threads)
+
+        def move(slot: Any) -> None:
+            for part in range(_PARTS):
+                ib.buffer_store(packed.slots, table.slots[slot, part], [before[0], part])
+            _add(before, tirx.const(1))
+
+        for_filled(move)
+        with ib.If(thread == 0), ib.Then():
+            ib.buffer_store(packed.tiles, total[0], [0])
+    return packed
+
+
 def gather_rows(
     product: Product, table: RowTable, buffers: Mapping[str, Any], limits: Limits
 ) -> None:
-    """The kernel that copies rows to where those of a group lie side by side, 16 bytes a thread.
+    """The kernel that copies rows to where those of a group lie side by side: a thread loads a
+    few times 16 bytes, and then stores them.
 
     Args:
         product: the product, with its left operand as it lies.
@@ -197,13 +244,28 @@ def gather_rows(
         (left.size // left.tensor.element_size,), dtype, data=buffers[left.tensor.name].data
     )
     into = buffers[SORTED]
-    block = ib.cta_id([-(-groups.count * units // GATHERING_THREADS)])
-    number = ib.Bind(block * GATHERING_THREADS + ib.thread_id([GATHERING_THREADS]))
-    with ib.If(number < count_all(groups.rows, limits) * units), ib.Then():
-        row, at = ib.Bind(number // units), ib.Bind(number % units * unit)
-        extents = [axis.extent for axis in groups.rows]
+    size = GATHERING_THREADS * GATHERING_TURNS
+    block = ib.cta_id([-(-groups.count * units // size)])
+    own = ib.Bind(block * size + ib.thread_id([GATHERING_THREADS]))
+    extents = [axis.extent for axis in groups.rows]
+    held = ib.alloc_buffer((GATHERING_TURNS * unit,), dtype, scope="local")
+
+    def each(body: Callable[[Any, Any, Any], None]) -> None:
+        for turn in range(GATHERING_TURNS):
+            number = ib.Bind(own + turn * GATHERING_THREADS)
+            with ib.If(number < count_all(groups.rows, limits) * units), ib.Then():
+                body(turn, ib.Bind(number // units), ib.Bind(number % units * unit))
+
+    def load(turn: int, row: Any, at: Any) -> None:
         place = dict(digits(ib.Bind(table.order[row]), groups.rows, extents)) | {depth.name: at}
         indices = [value_of(index, place) + index.offset for index in left.indices]
         first = ib.Bind(linear(left, indices))
         with ib.vectorized(unit) as v:
-            ib.buffer_store(into, source[first + v], [row, at + v])
+            ib.buffer_store(held, source[first + v], [turn * unit + v])
+
+    def store(turn: int, row: Any, at: Any) -> None:
+        with ib.vectorized(unit) as v:
+            ib.buffer_store(into, held[turn * unit + v], [row, at + v])
+
+    each(load)
+    each(store)

@@ -74,10 +74,13 @@ class RowTable:
         order: numbers of all rows, those of a group side by side; int32.
         slots: group of each slot, the place in ``order`` of the tile's first row, and how many
             rows it has, none of an empty one; int32, (slots, 3).
+        tiles: how many slots there are in front that are not empty; ``None`` where empty ones lie
+            among them.
     """
 
     order: Any
     slots: Any
+    tiles: Any = None
 
     def origin(self, groups: Grouped, slot: Any) -> dict[str, Any]:
         """The group of a slot, its first row's place in the list, and how many rows it has."""

@@ -40,7 +40,7 @@ from tvm_tile.schedule.pipelines.lists import Lists
 from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
-from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups
+from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups, pack_slots
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side
@@ -73,10 +73,10 @@ class _WarpgroupKernel:
 
 
 def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> tirx.PrimFunc:
-    """The function of a product and what follows it: a kernel, and where rows are in groups two
-    ahead of it, which list these rows, and copy them side by side."""
+    """The function of a product and what follows it: a kernel, and where rows are in groups three
+    ahead of it, which list these rows and their tiles, and copy the rows side by side."""
     product, epilogue = found.product, found.epilogue
-    groups = product.groups
+    groups, size = product.groups, math.prod(tile.rows)
     given, product = product, with_sorted_rows(product) if groups else product
     left, right = product.left, product.right
     sides = (
@@ -84,8 +84,9 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         TmaChunks(right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
     )
     with function(found.params) as (builder, buffers):
-        table = list_groups(found, math.prod(tile.rows), buffers, device)
-        if table is not None:
+        table = list_groups(found, size, buffers, device)
+        if groups is not None and table is not None:
+            table = pack_slots(table, groups.slots(size), device)
             copy = ib.alloc_buffer(left.tensor.shape, left.tensor.dtype)
             buffers = {**buffers, SORTED: IRBuilder.name(SORTED, copy)}
             with ib.attr(ON_DEVICE):

@@ -14,16 +14,27 @@ from tvm_tile.tile.units.slab import UNIT_BYTES, leaves, vector_width
 
 _INDEX = 8  # bytes of the number of a row's group, at most
 _PLACE = 4  # bytes of the number of a row
-_ROWS_EACH = 4  # of a thread, where threads suffice
+_SLOT = 12  # bytes of what tells a tile
+_EACH = 4  # rows or slots of a thread, where threads suffice
 TURN = 32  # threads whose rows are added up first
 _OPERATIONS = 6  # for a row: two comparisons, and where it goes
 
 
 def grouping_threads(groups: Grouped, device: Device) -> int:
     """Threads of a block, of which each counts some of the rows."""
+    return _threads(groups.count, device)
+
+
+def packing_threads(slots: int, device: Device) -> int:
+    """Threads of the block that packs slots, of which each has some."""
+    return _threads(slots, device)
+
+
+def _threads(count: int, device: Device) -> int:
+    """Threads of a block, of which each has some of ``count`` things."""
     most = device.max_threads_per_block
     sizes = powers_of_two(2 * TURN, most)
-    return next((size for size in sizes if size * _ROWS_EACH >= groups.count), most)
+    return next((size for size in sizes if size * _EACH >= count), most)
 
 
 def grouping_work(groups: Grouped, device: Device) -> Work:
@@ -35,23 +46,44 @@ def grouping_work(groups: Grouped, device: Device) -> Work:
         fills=threads * _INDEX,
         operations=warps * _OPERATIONS,
         moves=warps,
-        loads=1 / _ROWS_EACH,
-    )
-    adding = Part(
-        operations=2 * TURN * warps, moves=2 * TURN * warps, wavefronts=2 * TURN * warps, barriers=2
+        loads=1 / _EACH,
     )
     return Work(
         blocks=groups.axis.extent,
         resident=device.max_threads_per_multi_processor // threads,
         warps=warps,
-        parts=(reading, adding, reading),
+        parts=(reading, _adding(warps), reading),
         read=groups.count * _INDEX,
         written=groups.count * _PLACE,
     )
 
 
+def packing_work(slots: int, device: Device) -> Work:
+    """What the kernel does that moves the slots that are not empty to the front."""
+    threads = packing_threads(slots, device)
+    warps, each = -(-threads // device.warp_size), -(-slots // threads)
+    reading = Part(
+        repeats=each, fills=threads * _PLACE, operations=warps * _OPERATIONS, moves=warps, loads=1
+    )
+    return Work(
+        blocks=1,
+        resident=1,
+        warps=warps,
+        parts=(reading, _adding(warps), reading),
+        read=slots * _SLOT,
+        written=slots * _SLOT,
+    )
+
+
+def _adding(warps: int) -> Part:
+    """What so many warps do to know what threads before have, and what all have."""
+    steps = 2 * TURN * warps
+    return Part(operations=steps, moves=steps, wavefronts=steps, barriers=2)
+
+
 SORTED = "sorted_rows"
 GATHERING_THREADS = 256
+GATHERING_TURNS = 4  # copies of a thread, begun together
 
 
 def with_sorted_rows(product: Product) -> Product:
@@ -80,9 +112,10 @@ def can_be_sorted(product: Product) -> bool:
 def gathering_work(product: Product, device: Device) -> Work:
     """What the kernel does that copies the rows of a product with sorted ones."""
     size = product.left.size
-    held = GATHERING_THREADS * UNIT_BYTES  # bytes of a block
+    held = GATHERING_THREADS * GATHERING_TURNS * UNIT_BYTES  # bytes of a block
     warps = GATHERING_THREADS // device.warp_size
-    part = Part(fills=held, stores=held, operations=8 * warps, moves=3 * warps, loads=2)
+    each = GATHERING_TURNS * warps
+    part = Part(fills=held, stores=held, operations=8 * each, moves=3 * each, loads=2)
     return Work(
         blocks=-(-size // held),
         resident=device.max_threads_per_multi_processor // GATHERING_THREADS,

@@ -99,13 +99,11 @@ class WarpTile(Tile, Generic[_Unit]):
         """This tile, with its number of blocks and the shared memory of its stages and its sums."""
         rows = math.prod(tile_counts(product.left, self.rows))
         columns = math.prod(tile_counts(product.right, self.columns))
-        raster = min(rows, max(1, _RASTER_ROWS // self.rows))
         if product.groups is not None:
             rows = product.groups.slots(self.rows)
-            raster = product.groups.neighbours(self.rows)
         return replace(
             self,
-            raster=raster,
+            raster=min(rows, max(1, _RASTER_ROWS // self.rows)),
             grid=product.batches * rows * columns * self.parts,
             shared_bytes=self.ring_bytes(self.stages),
         )

@@ -24,7 +24,7 @@ import numpy as np
 
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.tile_graph import Axis, element_size
-from tvm_tile.tile.products.grouping import gathering_work, grouping_work
+from tvm_tile.tile.products.grouping import gathering_work, grouping_work, packing_work
 from tvm_tile.tile.products.ring import (
     SPLITS,
     chunk_flops,
@@ -178,7 +178,7 @@ def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
     """All tiles of a product for warpgroups, ``None`` for those that do not fit."""
     element = product.left.tensor.element_size
     for (consumers, alternates, instructions), width in itertools.product(_SHAPES, _WIDTHS):
-        if alternates and (product.groups is not None or product.listed):
+        if alternates and product.listed:
             continue  # in turns, each has to know how many chunks the other's tile has
         if instructions * width > _WIDTHS[-1]:
             continue  # more than half of a thread's registers would hold sums
@@ -265,8 +265,6 @@ def _tile(
     if width > _WIDEST.get(sum_dtype, width):
         return None
     raster = min(math.prod(counts(product.left.free, rows)), max(1, 2048 // size))
-    if product.groups is not None:
-        raster = product.groups.neighbours(rows[0])
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
@@ -350,7 +348,9 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     found = ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
     if product.groups is None:
         return found
-    ahead = grouping_work(product.groups, device), gathering_work(product, device)
+    listing = grouping_work(product.groups, device)
+    packing = packing_work(product.groups.slots(tile.rows[0]), device)
+    ahead = listing, packing, gathering_work(product, device)
     return replace(found, then=(*ahead, *found.then))
 
 
