@@ -19,7 +19,7 @@ from tvm_tile._version import __version__
 from tvm_tile.compat import check_installation
 
 if TYPE_CHECKING:
-    from tvm_tile.compiling import compile, predict
+    from tvm_tile.compiling import compile
     from tvm_tile.device import Device, devices, find_device
     from tvm_tile.errors import (
         BoundError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tvm_tile.frontend import RelayText
     from tvm_tile.graph.open_extents import Open
     from tvm_tile.options import Options
+    from tvm_tile.oracle import Oracle, choose, predict
     from tvm_tile.plan.rprogram import Bounds
     from tvm_tile.report.shown import Profile
     from tvm_tile.runtime import CompiledEntries, CompiledModel, load
@@ -81,6 +82,7 @@ __all__ = [
     "Open",
     "OptionError",
     "Options",
+    "Oracle",
     "PlanError",
     "Profile",
     "ProfileError",
@@ -92,6 +94,7 @@ __all__ = [
     "UnsupportedOperatorError",
     "VerificationError",
     "__version__",
+    "choose",
     "compare",
     "compile",
     "devices",
@@ -111,11 +114,13 @@ _HOMES = {
     "Device": "tvm_tile.device",
     "Open": "tvm_tile.graph.open_extents",
     "Options": "tvm_tile.options",
+    "Oracle": "tvm_tile.oracle",
     "Profile": "tvm_tile.report.shown",
     "RelayText": "tvm_tile.frontend",
     "compare": "tvm_tile.runtime.comparing",
     "compile": "tvm_tile.compiling",
-    "predict": "tvm_tile.compiling",
+    "choose": "tvm_tile.oracle",
+    "predict": "tvm_tile.oracle",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",
     "load": "tvm_tile.runtime",

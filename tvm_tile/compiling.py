@@ -10,7 +10,6 @@ from typing import Any, overload
 from tvm_tile.build import Builder
 from tvm_tile.build.constants import ConstantPool, TakenConstants
 from tvm_tile.build.dispatch import script_of
-from tvm_tile.build.unbuilt import Unbuilt
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
 from tvm_tile.errors.arguments import check_entries, checked_sizes
@@ -27,7 +26,7 @@ from tvm_tile.frontend.loops import wants_kernel
 from tvm_tile.frontend.open_inputs import importing, open_inputs, resized, signatures
 from tvm_tile.graph.open_extents import Open, top
 from tvm_tile.graph.signature import require_common_state
-from tvm_tile.options import Options, checked_options, require_no_runs, with_options
+from tvm_tile.options import Options, checked_options, with_options
 from tvm_tile.passes import (
     FirstChoices,
     MeasureCandidates,
@@ -38,7 +37,6 @@ from tvm_tile.passes import (
 )
 from tvm_tile.passes.state.pass_weights import PassWeights
 from tvm_tile.pipeline import fuse_model, lower
-from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import CompiledEntries, CompiledModel, HeldMemory
 from tvm_tile.runtime.entries import models_of, saved_of
@@ -54,7 +52,7 @@ _KEYWORDS = "device", "inputs", "example_inputs", "params", "weights", "options"
 """What :func:`compile` takes beside options."""
 
 Importer = Callable[..., tuple[Imported, Opening | None]]
-"""Imports a model as :func:`_import` does, whose keyword it takes."""
+"""Imports a model as :func:`import_asked` does, whose keyword it takes."""
 
 
 @overload
@@ -163,7 +161,7 @@ def _known_or_compiled(
     key = known.key(asked)
     found = known.find(key)
     if found is None:
-        models = _Compiler(record, options, progress, ConstantPool(), held).models(asked)
+        models = Compiler(record, options, progress, ConstantPool(), held).models(asked)
         known.keep(key, asked, saved_of(models))
         return models
     models = models_of(found, held)
@@ -179,12 +177,12 @@ def _compiled_again(
     record: Device, options: Options, asked: Mapping[str, Asked]
 ) -> dict[str, CompiledModel]:
     with one_compilation():
-        compiler = _Compiler(record, options, None, ConstantPool(), HeldMemory())
+        compiler = Compiler(record, options, None, ConstantPool(), HeldMemory())
         return compiler.models(asked)
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiler:
+class Compiler:
     """Compiles models that have their constants and their state in common.
 
     Attributes:
@@ -205,7 +203,8 @@ class _Compiler:
         """Compile the entries of a model, or a model."""
         watches = {name: Stopwatch() for name in asked}
         importers = {
-            name: partial(_import, self.record, one, self.options) for name, one in asked.items()
+            name: partial(import_asked, self.record, one, self.options)
+            for name, one in asked.items()
         }
         imported = {}
         for name in asked:
@@ -261,6 +260,7 @@ class _Compiler:
         as_stored: bool = False,
         opening: Opening | None = None,
         store: Store | None = None,
+        first: FirstChoices | None = None,
         notes: tuple[str, ...] = (),
     ) -> Behind:
         """A model behind all stages that know Relax.
@@ -280,54 +280,16 @@ class _Compiler:
             state,
             as_stored=as_stored,
             opening=opening,
+            first=first,
         )
         if importer is not None and any(map(wants_kernel, lowered.done.mod.functions.values())):
             watch.lap("loops that no kernel holds")
             plain, _ = importer(in_loops=False)
             left = left_for_kernels(lowered.done)
-            return self.behind_stages(
-                builder, plain, watch, as_stored=as_stored, store=store, notes=left
-            )
+            how: dict[str, Any] = {"as_stored": as_stored, "store": store, "first": first}
+            return self.behind_stages(builder, plain, watch, **how, notes=left)
         symbols = () if opening is None else opening.symbols
         return Behind(imported, lowered, builder, taken, symbols, notes)
-
-
-def predict(
-    model: Any,
-    device: Any = "auto",
-    *,
-    inputs: Mapping[str, Sequence[int | Open]] | None = None,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
-    params: Params | None = None,
-    options: Options | Mapping[str, Any] | None = None,
-    **named: Any,
-) -> Report:
-    """What a compiled model would take on a GPU, without one, and without its compiler.
-
-    Kernels are chosen as :func:`compile` does, and none is built: persistent ones are taken to
-    have as many registers as they may, and kernels that do not build are not found.
-
-    Args and errors are those of :func:`compile`, but for ``topk`` and ``verify``, for which kernels
-    run.
-
-    Returns:
-        The report that the compiled model would have: ``predicted_seconds`` of a run, its kernels,
-        launches, traffic and memory.
-
-    Raises:
-        OptionError: an option is unknown, or wants kernels to run.
-    """
-    options = checked_options(options, named, _KEYWORDS)
-    require_no_runs(options)
-    with one_compilation():
-        record, watch = with_options(resolve_device(device), options), Stopwatch()
-        importer = partial(_import, record, Asked(model, inputs, example_inputs, params), options)
-        imported, opening = importer()
-        watch.lap("import")
-        compiler = _Compiler(record, options, None, ConstantPool(), HeldMemory())
-        behind = compiler.behind_stages(Unbuilt(record), imported, watch, importer, opening=opening)
-        watch.lap("schedule and lower")
-        return behind.report(record, options, watch)
 
 
 def schedule(
@@ -346,15 +308,20 @@ def schedule(
         record = resolve_device(device)
         first, options = FirstChoices(record), Options()
         asked = Asked(model, inputs, example_inputs, params)
-        imported, opening = _import(record, asked, options)
+        imported, opening = import_asked(record, asked, options)
         fused = fuse_model(imported.mod, record, options, first, {}, opening=opening).mod
         plan = Remembered(PlanFunction(record, first=first))
         scheduled, kernels = schedule_module(fused, record, plan=plan)
         return {kernel.name: script_of(scheduled[kernel.name]) for kernel in kernels}
 
 
-def _import(
-    device: Device, asked: Asked, options: Options, *, in_loops: bool = True
+def import_asked(
+    device: Device,
+    asked: Asked,
+    options: Options,
+    *,
+    in_loops: bool = True,
+    needs_values: bool = True,
 ) -> tuple[Imported, Opening | None]:
     """A model, at the greatest values of its open extents, if there are any.
 
@@ -375,6 +342,7 @@ def _import(
             params=asked.params,
             matrix_dtypes=matrix_dtypes(device),
             in_loops=in_loops and for_kernels and opened is None,
+            needs_values=needs_values,
         )
         return replace(with_weights(found, asked.weights), notes=completed.notes)
 

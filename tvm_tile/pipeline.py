@@ -58,6 +58,7 @@ def lower(
     *,
     as_stored: bool = False,
     opening: Opening | None = None,
+    first: FirstChoices | None = None,
 ) -> Lowered:
     """Every stage from operators to kernels that build, and to calls of them.
 
@@ -72,6 +73,7 @@ def lower(
         state: state of the model; see :func:`~tvm_tile.stages.fusing.fuse`.
         as_stored: whether weights are read as they are stored, since others read them, too.
         opening: the model at any of its extents, if these are open; ``mod`` is it at the greatest.
+        first: schedules that are known of other models, to which this one's are added.
 
     Raises:
         DynamicShapeError: the model is not the same at all extents.
@@ -79,7 +81,7 @@ def lower(
         UnsupportedOperatorError: TVM cannot write an operator's loops.
         VerificationError: with ``verify``: no schedule of a function is right.
     """
-    first = FirstChoices(record)
+    first = first or FirstChoices(record)
     fusing = partial(fuse_model, state=state, as_stored=as_stored, opening=opening)
     fused_without = partial(fusing, mod, record, options, first)
     fused = fused_without({})

@@ -16,7 +16,9 @@ import tvm_tile
 from tvm_tile import Open, Options
 from tvm_tile.build import Builder
 from tvm_tile.cli import main
-from tvm_tile.errors import OptionError
+from tvm_tile.errors import ModelError, OptionError
+from tvm_tile.oracle import oracle as oracle_module
+from tvm_tile.passes.scheduling.first_choices import FirstChoices
 from tvm_tile.report.shown import Report
 
 pytestmark = pytest.mark.bank(3)
@@ -144,3 +146,51 @@ def test_the_command_tells_of_each_device(
     assert len(second["kernels"]) == len(tvm_tile.predict(path, "nvidia/a100").kernels)
     assert main([*words, "--topk", "4"]) == 2
     assert "builds and runs no kernel" in capsys.readouterr().err
+
+
+def test_weights_need_no_values() -> None:
+    def layer() -> torch.nn.Module:
+        return torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+
+    with torch.device("meta"):
+        bare = torch.export.export(layer(), (torch.zeros(2, 50, 64),))
+    with_values = torch.export.export(layer(), (torch.zeros(2, 50, 64),))
+    found, wanted = (tvm_tile.predict(own, "nvidia/h200") for own in (bare, with_values))
+    parameters = sum(4 * own.numel() for own in layer().parameters())
+    assert found.weights >= parameters
+    assert "without values" in "".join(found.notes)
+    # Bare products of one input stay apart, of which this layer has none.
+    assert found.predicted_seconds == pytest.approx(wanted.predicted_seconds, rel=0.1)
+    with pytest.raises(ModelError, match="values"):
+        tvm_tile.compile(bare, "emulated", options=NO_CACHE)
+
+
+def test_an_oracle_chooses_no_kernel_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    scheduled = FirstChoices._scheduled
+
+    def told(self: FirstChoices, *given: Any) -> Any:
+        asked.append(given)
+        return scheduled(self, *given)
+
+    monkeypatch.setattr(FirstChoices, "_scheduled", told)
+    oracle = tvm_tile.Oracle("nvidia/h200", "amd/mi300x")
+    program = program_of("convolutions")
+    first = oracle(program)
+    count = len(asked)
+    assert count
+    again = oracle(program)
+    assert len(asked) == count
+    assert known(again) == known(first) == known(tvm_tile.predict(program, "nvidia/h200"))
+    both = oracle.on_all(program)
+    assert list(both) == ["nvidia/h200", "amd/mi300x"]
+    assert known(both["nvidia/h200"]) == known(first)
+    assert known(both["amd/mi300x"]) == known(tvm_tile.predict(program, "amd/mi300x"))
+
+
+def test_an_oracle_forgets_what_is_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle_module, "_MOST_CHOICES", 2)
+    oracle = tvm_tile.Oracle("nvidia/h200")
+    for name in ("convolutions", "attention", "convolutions"):
+        program = program_of(name)
+        assert known(oracle(program)) == known(tvm_tile.predict(program, "nvidia/h200"))

@@ -25,13 +25,12 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a table of what runs of a model are predicted to take, a line a device."""
-    from tvm_tile.compiling import predict
+    from tvm_tile.oracle import Oracle
     from tvm_tile.report.screen.report_json import json_of
 
     given = {"inputs": dict(arguments.inputs) or None, "params": arguments.params}
-    options = options_of(arguments)
-    names = arguments.device or ["auto"]
-    reports = [predict(arguments.model, name, options=options, **given) for name in names]
+    oracle = Oracle(*(arguments.device or ["auto"]), options=options_of(arguments))
+    reports = list(oracle.on_all(arguments.model, **given).values())
     for note in dict.fromkeys(note for report in reports for note in report.notes):
         tell(f"note: {in_words(note)}", arguments.verbosity)
     if arguments.json:

@@ -57,6 +57,7 @@ def import_model(
     params: Params | None = None,
     matrix_dtypes: frozenset[str] = frozenset(),
     in_loops: bool = False,
+    needs_values: bool = True,
 ) -> Imported:
     """Import a model of any supported kind.
 
@@ -67,6 +68,8 @@ def import_model(
         params: values of a Relay program's parameters; see :func:`from_relay`.
         matrix_dtypes: of codes that matrix units multiply as they are, also to half precision.
         in_loops: whether ONNX's recurrent operators are loops; else their steps are written out.
+        needs_values: whether weights without values, of PyTorch's device ``meta``, are refused; or
+            they are further inputs, said to be weights.
 
     Returns:
         The model as Relax operators, with its weights as constants, those that arrive as codes of a
@@ -87,7 +90,7 @@ def import_model(
     if is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch import import_program
 
-        return import_program(model, inputs=inputs, **how)
+        return import_program(model, inputs=inputs, needs_values=needs_values, **how)
     from tvm_tile.frontend.onnx import import_onnx
 
     return import_onnx(model, inputs=inputs, in_loops=in_loops, **how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from tvm import relax
 from tvm_tile.errors import DynamicShapeError, ModelError
 from tvm_tile.graph.functions import is_called
 from tvm_tile.graph.signature import NO_EFFECTS, Effects, Signature
+from tvm_tile.graph.tile_graph import element_size
 from tvm_tile.report.coded_weights import CodedWeight
 
 UNKNOWN_EXTENT = -1
@@ -37,12 +39,13 @@ class Imported:
 
     Attributes:
         mod: module whose ``main`` takes exactly ``inputs``, and the state of ``effects``; weights
-            are constants in it.
+            are constants in it, or where these have no values inputs.
         inputs: what a call takes, in order; every extent is known.
         outputs: what a call returns, in order; an extent is -1 where the data decides it.
         effects: what a call changes, and what ``main`` returns for that.
         weights: matrices that are computed of codes of a few bits, but cannot stay codes.
         notes: lines for people, such as what sizes were taken for inputs that nobody gave any.
+        without_values: how many inputs, the last, are weights of which no values are known.
     """
 
     mod: tvm.IRModule
@@ -51,6 +54,13 @@ class Imported:
     effects: Effects = NO_EFFECTS
     weights: tuple[CodedWeight, ...] = ()
     notes: tuple[str, ...] = ()
+    without_values: int = 0
+
+    @property
+    def bytes_without_values(self) -> int:
+        """Bytes of the weights of which no values are known."""
+        weights = self.inputs[len(self.inputs) - self.without_values :]
+        return sum(math.prod(one.shape) * element_size(one.dtype) for one in weights)
 
 
 def describe(
@@ -86,7 +96,8 @@ def describe(
     types = types[: len(types) - len(effects.written_inputs) - len(effects.state)]
     names = tuple(output_names) or tuple(f"output{i}" for i in range(len(types)))
     outputs = tuple(_signature(n, ty) for n, ty in zip(names, types, strict=True))
-    if effects.state:  # lies where it is for good, so that CUDA graphs may know its address
+    is_said = NUM_INPUT in (main.attrs or {})
+    if effects.state and not is_said:  # CUDA graphs may know its address, which is for good
         mod["main"] = main.with_attr(NUM_INPUT, len(inputs))
     return Imported(mod, inputs, outputs, effects)
 

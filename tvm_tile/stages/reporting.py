@@ -74,7 +74,10 @@ class Behind:
         done = _known(lowered, record, self.builder, options)
         notes = *imported.notes, *self.notes, *options.notes(record), *_notes(lowered)
         notes = *notes, *imported.effects.describe(), *_open_notes(self.symbols, options)
+        if imported.without_values:
+            notes = *notes, "weights without values stay as given: products of one input apart"
         constants = sum(len(constant.data) for constant in set(self.taken.constants))
+        constants += imported.bytes_without_values
         known = Report(
             *(record.name, (), notes, watch.stages, lowered.fused.decisions),
             is_estimated=record.is_estimated,

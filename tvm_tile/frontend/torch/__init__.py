@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
-from tvm_tile.frontend.imported import Imported
+from tvm_tile.frontend.imported import NUM_INPUT, Imported
 from tvm_tile.frontend.prepare import prepare, prepared
 from tvm_tile.frontend.torch.computed_weights import with_computed_weights
 from tvm_tile.frontend.torch.decompose import decomposed
@@ -85,13 +85,14 @@ def import_program(
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
     matrix_dtypes: frozenset[str] = frozenset(),
+    needs_values: bool = True,
 ) -> Imported:
     """Import an exported program, float16 and bfloat16 ones included.
 
     Args:
         program: what ``torch.export.export`` returned.
         inputs: input name -> extents, for inputs exported with dynamic shapes.
-        matrix_dtypes: as of :func:`tvm_tile.frontend.import_model`.
+        matrix_dtypes, needs_values: as of :func:`tvm_tile.frontend.import_model`.
 
     Raises:
         UnsupportedOperatorError: operators that cannot be imported, all of them by name.
@@ -99,11 +100,12 @@ def import_program(
         ModelError: ``inputs`` contradicts the program, or that was exported with one tensor as two
             of its inputs.
     """
-    mod, names, effects = _function(program, inputs, Form())
+    mod, names, effects = _function(program, inputs, Form(needs_values=needs_values))
+    given = int((mod["main"].attrs or {}).get(NUM_INPUT, len(names)))
     imported = prepared(mod, names, effects=effects, matrix_dtypes=matrix_dtypes)
     paths = paths_of(program)
     placed = (replace(one, path=paths.get(one.name, ())) for one in imported.inputs)
-    return replace(imported, inputs=tuple(placed))
+    return replace(imported, inputs=tuple(placed), without_values=len(names) - given)
 
 
 def program_as_relax(

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 
 from tvm_tile.errors import ModelError, UnsupportedOperatorError
-from tvm_tile.frontend.imported import with_parameters
+from tvm_tile.frontend.imported import NUM_INPUT, with_parameters
 from tvm_tile.frontend.open_blocks import ending_blocks
 from tvm_tile.frontend.random_state import STATE, Draws, random_state
 from tvm_tile.frontend.torch.convert import (
@@ -59,12 +59,15 @@ class Form:
         is_tuple: whether a single output is returned in a tuple.
         is_bound: whether a tuple that is returned is bound to a variable.
         writes: whether it writes to its arguments what it changes, or makes new values.
+        needs_values: whether weights must have values; those that have none, as on PyTorch's device
+            ``meta``, are further inputs otherwise, said to be weights.
     """
 
     takes_parameters: bool = False
     is_tuple: bool = False
     is_bound: bool = True
     writes: bool = True
+    needs_values: bool = True
 
 
 def function_of(
@@ -106,6 +109,8 @@ def function_of(
         writer.write_function("main", parameters, program, outputs)
     writer.refused.require_none()
     mod = named(writer.builder.get(), writer.named)
+    if writer.without_values:
+        mod["main"] = mod["main"].with_attr(NUM_INPUT, len(inputs) - len(writer.without_values))
     if form.takes_parameters:
         mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
     written = tuple(writer.inputs.index(change.place) for change in changes.inputs)
@@ -123,6 +128,7 @@ class _Writer:
         writes: nodes that write in place.
         parameters: variables for the module's parameters -> these, where it takes them.
         inputs: the placeholders of the function's inputs.
+        without_values: those of them, the last, that are weights without values.
         values: each node's value, a tuple where an operator has several.
         made, draws: as of :class:`Emit`.
         refused: the nodes that were, and why.
@@ -135,6 +141,7 @@ class _Writer:
     writes: Writes = field(default_factory=dict)
     parameters: dict[relax.Var, Any] = field(default_factory=dict)
     inputs: list[fx.Node] = field(default_factory=list)
+    without_values: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
     draws: Draws | None = None
@@ -154,7 +161,10 @@ class _Writer:
             if spec.kind in WEIGHTS:
                 tensor = tensor_of(program, spec.target)
                 is_taken = self.form.takes_parameters and spec.kind == InputKind.PARAMETER
-                if node in changed or is_taken:
+                if tensor.is_meta and node not in changed and not self.form.needs_values:
+                    self.values[node] = _input(node)
+                    self.without_values.append(node)
+                elif node in changed or is_taken:
                     dtype = dtype_name(tensor.dtype)
                     var = relax.Var(node.name, relax.TensorType(tensor.shape, dtype))
                     self.values[node] = var
@@ -172,7 +182,8 @@ class _Writer:
                 self.values[node] = _input(node)
                 self.inputs.append(node)
                 names.append(str(spec.arg.name))
-        return tuple(names), state
+        self.inputs.extend(self.without_values)
+        return (*names, *(str(node.name) for node in self.without_values)), state
 
     def write_function(
         self,

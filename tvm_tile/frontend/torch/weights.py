@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from tvm import relax
 
-from tvm_tile.errors import UnsupportedOperatorError
+from tvm_tile.errors import ModelError, UnsupportedOperatorError
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import weight_of
 
@@ -20,7 +20,7 @@ _ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 def tensor_of(program: ExportedProgram, name: str) -> torch.Tensor:
     """A weight that TVM can hold."""
     tensor = weight_of(program, name)
-    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_quantized:
+    if isinstance(tensor, FakeTensor) or tensor.is_quantized:
         raise unsupported(f"weight {name!r} is a {type(tensor).__name__} without plain data")
     if tensor.layout != torch.strided:
         raise unsupported(f"weight {name!r} has the layout {tensor.layout}")
@@ -41,7 +41,13 @@ def constant_of(tensor: torch.Tensor, known: dict[Any, relax.Expr]) -> relax.Exp
 
 
 def held(tensor: torch.Tensor) -> Any:
-    """A weight as a tensor of TVM's."""
+    """A weight as a tensor of TVM's, which has values."""
+    if tensor.is_meta:
+        raise ModelError(
+            "weights must have values, unless a model is only to be predicted",
+            f"one of shape {tuple(tensor.shape)} is on PyTorch's device 'meta'",
+            "load the weights; or call tvm_tile.predict",
+        )
     data = tensor.detach().cpu().resolve_neg().contiguous()
     if data.data_ptr() % _ALIGNMENT:
         data = data.clone()

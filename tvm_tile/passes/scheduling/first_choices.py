@@ -48,12 +48,18 @@ class FirstChoices:
         of_all = self._known.get((key, None))
         if of_all is not None:
             return of_all
-        if (key, rules) not in self._known:
-            self._known[key, rules] = self._scheduled(func.without_attr("global_symbol"), rules)
-        found = self._known[key, rules]
+        if (key, rules) in self._known:
+            return self._known[key, rules]
+        found = self._scheduled(func.without_attr("global_symbol"), rules)
+        self._known[key, rules] = found
         if found is not None:
             self._known[key, None] = found
         return found
+
+    def forget(self, most: int) -> None:
+        """Keep so many choices at most, the latest: between models, as each counts on its own."""
+        for key in list(self._known)[: max(0, len(self._known) - most)]:
+            del self._known[key]
 
     @property
     def device(self) -> Device:
