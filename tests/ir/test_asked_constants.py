@@ -12,7 +12,7 @@ from tvm_tile.build.dependent_launches import LetsGo, mark
 from tvm_tile.device import find_device
 
 H200 = find_device("nvidia/h200")
-ASK = re.compile(r"tile_ask_for\(\(\(void\*\)\(\(char\*\)(\w+)_ptr \+ (.*)\)\), 0, 1, 1\);\n")
+ASK = re.compile(r"tile_ask_for_line\(\(\(void\*\)\(\(char\*\)(\w+)_ptr \+ (.*)\)\)\);\n")
 
 
 @T.prim_func(private=True)
@@ -46,7 +46,7 @@ def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
     names = [found[1] for found in ASK.finditer(body)]
     # Of the weight it is a stream, and where a place is read at comes from memory.
     assert sorted(set(names)) == ["bias", "places"]
-    assert body.rindex("tile_ask_for(") < body.index("griddepcontrol_wait")
+    assert body.rindex("tile_ask_for_line(") < body.index("griddepcontrol_wait")
     assert body.index("griddepcontrol_wait") < body.index("x_ptr[")
 
 
@@ -54,7 +54,7 @@ def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
 def test_the_order_of_letting_go_and_waiting_stays(lets_go: LetsGo) -> None:
     body, calls = asked(("bias",), lets_go)
     assert calls
-    wait, ask = body.index("griddepcontrol_wait"), body.index("tile_ask_for(")
+    wait, ask = body.index("griddepcontrol_wait"), body.index("tile_ask_for_line(")
     assert ask < wait
     going = body.find("launch_dependents")
     expected = {
@@ -81,3 +81,13 @@ def test_places_are_inside_of_the_tensor() -> None:
         assert min(places) >= 0
         assert max(places) < 4 * 128
         assert len(set(places)) > 1
+
+
+def test_of_threads_that_load_one_element_the_first_asks() -> None:
+    body, calls = asked(("bias", "places"))
+    assert len(calls) == 3
+    for call in calls:
+        ahead, _, condition = body[: body.index(call)].rpartition("if (")
+        assert ahead
+        assert "blockIdx.x" in condition, "no element is another one in another block"
+        assert "threadIdx.x) ==" not in condition

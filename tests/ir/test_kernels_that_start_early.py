@@ -36,9 +36,12 @@ MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7,
 NVIDIA = [golden for golden in GOLDENS if golden.name.endswith(("_h200", "_a100"))]
 # One of each rule becomes machine code, which takes as long as all else.
 COMPILED = {golden.rule: golden.name for golden in NVIDIA}
-OPENING = re.compile(r"  (tile_ask_for\w*|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);")
+OPENING = re.compile(
+    r"  (?:if \(.* == .*0\)+ \{\n    )?"
+    r"(tile_ask_for\w*|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);(?:\n  \})?"
+)
 # Between them stand declarations, which do nothing.
-DECLARED = re.compile(r"  ((extern )?__shared__ )?(alignas\(\d+\) )?(\w+ )+\w+\[\d*\];\n")
+DECLARED = re.compile(r"  ((extern )?__shared__ )?((alignas|__align__)\(\d+\) )?(\w+ )+\w+\[\d*\];\n")
 WAIT = "tvm_builtin_ptx_griddepcontrol_wait"
 
 
@@ -86,12 +89,12 @@ def test_only_maps_and_constants_are_asked_for_before_the_wait(golden: Golden) -
         ahead = asked_ahead(func)
         assert body.count(f"{WAIT}()") == (ahead is not None)
         if ahead is not None and ahead <= set(constants):
-            assert {name for name, _ in calls} <= {"tile_ask_for"}
+            assert {name for name, _ in calls} <= {"tile_ask_for_line"}
             continue
         *asked, wait = calls
         assert wait == (WAIT, "")
         assert str(func.params[0].name) not in restricted(kernel)  # an input that others write
-        assert {name for name, _ in asked} <= {"tile_ask_for_map", "tile_ask_for"}
+        assert {name for name, _ in asked} <= {"tile_ask_for_map", "tile_ask_for_line"}
 
 
 @pytest.mark.parametrize("name", ["elementwise_gelu_h200", "mma_bias_relu_a100"])

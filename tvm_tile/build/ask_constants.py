@@ -4,12 +4,17 @@ A bias or a norm's scale is read where it is needed, behind the wait. A model th
 weights has such a vector in no cache: each kernel would wait for memory once more. Asked for ahead
 of the wait, it is in the second-level cache by then. Nobody writes a constant while a model runs,
 and a prefetch changes nothing that a program sees.
+
+Each line is asked for once, or by few: the cache answers one request for a line after the other, so
+that 50,000 threads that ask for the same five lines take longer, 11 us on an H200, than their
+kernel. So of the blocks and threads that mean one element the first asks, and of neighbours in a
+warp that mean one line.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +52,25 @@ def asks_for(body: Any, constants: Collection[Any]) -> list[Any]:
             found.append((param, size, index))
         if len(found) == _MOST:
             break
-    starts = [T.handle_add_byte_offset(p, tirx.Cast("int64", i) * size) for p, size, i in found]
-    return [tirx.Evaluate(ask_for(start, 0, 1, 1)) for start in starts]
+    return [_asks(axes, param, size, index) for param, size, index in found]
+
+
+def _asks(axes: Sequence[Any], param: Any, size: int, index: Any) -> Any:
+    """A statement by which the first of all threads that load an element asks for its line.
+
+    Args:
+        axes: statements that launch the kernel's axes.
+        param: the constant.
+        size: bytes of an element.
+        index: number of the element, of the axes.
+    """
+    start = T.handle_add_byte_offset(param, tirx.Cast("int64", index) * size)
+    call = T.cuda.func_call("tile_ask_for_line", start, source_code=_ASK_FOR)
+    named = variables_in(index)
+    others = [axis.node.var for axis in axes if not any(map(axis.node.var.same_as, named))]
+    asks = tirx.Evaluate(call)
+    is_first = [var == 0 for var in others]
+    return tirx.IfThenElse(tirx.all(*is_first), asks, None) if is_first else asks
 
 
 def ask_for(constant: Any, line: Any, lines: Any, by: int) -> Any:

@@ -30,6 +30,7 @@ from tvm_tile.schedule.s_tir.guards import conjunction, conjuncts, is_grid, loop
 from tvm_tile.schedule.s_tir.steps import (
     LoopRV,
     SBlockRV,
+    extent,
     loops_by_kind,
     reads_of,
     replace_value,
@@ -58,7 +59,8 @@ def make_operand(
     last = sch.get_sblock(operand)
     sch.set_scope(last, 0, scope)
     stored = sch.get(last).writes[0].source
-    depth, dtype = int(stored.ty.shape[-1]), str(stored.ty.dtype)
+    extents, dtype = list(map(int, stored.ty.shape)), str(stored.ty.dtype)
+    depth = next((size for size in reversed(extents) if size > 1), 1)
     width = math.gcd(depth, VECTOR_BYTES // element_size(dtype))
     if isinstance(sch.get(last).body.value, ir.TensorLoad) or width == 1:
         sch.compute_at(last, block, preserve_unit_loops=True)
@@ -148,11 +150,13 @@ def _share(
     width: int = 1,
     size: int = 0,
 ) -> None:
-    """Share out the last loop among all threads of a block, ``width`` neighbours to each.
+    """Share out the last loop of several steps among all threads of a block, ``width`` neighbours
+    to each.
 
     These are loaded or stored at once, if the bytes of one are told as ``size``.
     """
-    _, *shared, vector = sch.split(loops[-1], [None, *threads.values(), width])
+    last = next((loop for loop in reversed(loops) if extent(sch, loop) > 1), loops[-1])
+    _, *shared, vector = sch.split(last, [None, *threads.values(), width])
     for tag, loop in zip(threads, shared, strict=True):
         sch.bind(loop, tag)
     if size and width > 1:
