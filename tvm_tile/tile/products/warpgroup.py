@@ -75,6 +75,7 @@ def construct_warpgroup(
 
     ``work`` is what becomes of the sums, ``scene`` where the kernel runs.
     """
+    product = as_multiplied(product)
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
     tiles = (
@@ -96,8 +97,16 @@ def shorter_work(product: Product, device: Device, tile: WarpgroupTile, work: St
         tile: a tile whose grid stays as it is.
         work: work on the sums before they are stored.
     """
+    product = as_multiplied(product)
     tiles = _count(product, tile.rows, tile.columns)
     return work_of(product, device, replace(tile, tiles=tiles), work)
+
+
+def as_multiplied(product: Product) -> Product:
+    """The product with its operands as instructions take them: a compressed one on the left."""
+    if product.right.compressed is None:
+        return product
+    return replace(product, left=product.right, right=product.left)
 
 
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
@@ -138,22 +147,39 @@ def _instructions(device: Device) -> dict[str, MatrixInstruction]:
 def _can_be_multiplied(product: Product, device: Device) -> bool:
     """Whether an instruction of the device takes both operands, perhaps of two dtypes."""
     left, right = (_DTYPES.get(o.tensor.dtype) for o in (product.left, product.right))
-    return left == right and left in _instructions(device)
+    return left == right and left is not None and _rated(product) in _instructions(device)
+
+
+def _rated(product: Product) -> str:
+    """The type by which the device's record names the instructions of a product."""
+    dtype, compressed = _DTYPES[product.left.tensor.dtype], product.left.compressed
+    return dtype if compressed is None else f"{dtype} {compressed.sparsity}"
+
+
+def _depth(product: Product) -> int:
+    """Summed elements of a chunk: a line of the left operand's rows."""
+    line, compressed = LINE // product.left.tensor.element_size, product.left.compressed
+    return line if compressed is None else int(line / compressed.sparsity.share)
 
 
 def _can_be_copied(product: Product) -> bool:
     """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
     for operand in (product.left, product.right):
+        if operand.compressed is not None:
+            if operand.strides[0] % _ALIGNMENT:
+                return False
+            continue  # it is kept as it is copied
         if operand.tensor.element_size != TRANSPOSABLE and not operand.is_depth_major:
             return False  # the instruction cannot transpose it
-        if not is_copyable(operand, product.depth):
+        if not is_copyable(operand, product.depth, _depth(product)):
             return False
     return True
 
 
-def is_copyable(operand: Operand, depth: Axis) -> bool:
-    """Whether an operand is a tensor that TMA takes, chunks of its depth at a time."""
-    if not _ends_with_depth(operand, depth):
+def is_copyable(operand: Operand, depth: Axis, chunk: int | None = None) -> bool:
+    """Whether an operand is a tensor that TMA takes, chunks of its depth at a time, by default of a
+    line each."""
+    if not _ends_with_depth(operand, depth, chunk or LINE // operand.tensor.element_size):
         return False  # chunks would go on into what lies behind
     names = {axis.name for axis in operand.free} | {depth.name}
     steps = [c for index in operand.indices for name, c in index.terms if name in names]
@@ -165,9 +191,9 @@ def is_copyable(operand: Operand, depth: Axis) -> bool:
     return not any(start % _ALIGNMENT for start in starts)
 
 
-def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
+def _ends_with_depth(operand: Operand, depth: Axis, chunk: int) -> bool:
     """Whether what the last chunk has too much lies outside of the tensor, and is zero."""
-    if depth.extent % (LINE // operand.tensor.element_size) == 0:
+    if depth.extent % chunk == 0:
         return True
     sizes = zip(operand.indices, operand.tensor.shape, strict=True)
     end = next((i.offset, extent) for i, extent in sizes if i.coefficient(depth.name))
@@ -215,6 +241,8 @@ def _box(operand: Operand, size: int, line: int, least: int = 1) -> tuple[int, .
     axes = operand.free
     if not axes:
         return ()
+    if operand.compressed is not None:
+        return (size,)  # words tell of whole instructions' rows
     if not operand.is_depth_major:
         return (*(1 for _ in axes[:-1]), size) if size % line == 0 else None
     if len(axes) == 1 and _step_of(operand, axes[0]) == 1:
@@ -268,7 +296,7 @@ def _tile(
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
-        depth=LINE // product.left.tensor.element_size,
+        depth=_depth(product),
         consumers=consumers,
         alternates=alternates,
         instructions=instructions,
@@ -277,6 +305,8 @@ def _tile(
         splits=splits,
         blocks=blocks,
         sum_dtype=sum_dtype,
+        sparsity=product.left.compressed and product.left.compressed.sparsity,
+        is_turned=product.write.contiguous_axis in {axis.name for axis in product.left.free},
         tiles=_count(product, rows, columns),
         chunks=math.prod(line_chunks(product)),
         registers=width * instructions // 2 + _OTHER_REGISTERS,
@@ -316,7 +346,7 @@ def _listed(product: Product, device: Device, tile: WarpgroupTile) -> WarpgroupT
 
 def line_chunks(product: Product) -> list[int]:
     """Chunks, a line deep, of a tile's whole sum along the steps and the depth, in this order."""
-    return chunk_counts(product, LINE // product.left.tensor.element_size)
+    return chunk_counts(product, _depth(product))
 
 
 def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> Work:
@@ -327,25 +357,28 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     counted = [side.extent / math.prod(counts(side.free, box)) for side, box in sides]
     if product.groups is not None:
         counted[0] = product.groups.count / product.groups.tiles(tile.rows[0])
-    length = depth * left.tensor.element_size
-    filled = sum(counted) * length
+    lengths = [side.depth_bytes(depth) for side, _ in sides]
+    rows = list(zip(counted, lengths, strict=True))
+    filled = sum(count * length for count, length in rows)
     asked = sum(
-        rows * (_in_lines(side, length) if side.is_depth_major else length)
-        for (side, _), rows in zip(sides, counted, strict=True)
+        count * (_in_lines(side, length) if side.is_depth_major else length)
+        for (side, _), (count, length) in zip(sides, rows, strict=True)
     )
     line = LINE // left.tensor.element_size
     copies = sum(1 if side.is_depth_major else box[-1] // line for side, box in sides)
     warps = WARPGROUP // device.warp_size * tile.sharers
     multiplied = LINE // STEP_BYTES * tile.instructions
+    # Words that tell which numbers are kept, and the other line of the columns.
+    beside = 0 if tile.sparsity is None else 2 + warps * tile.instructions
     chunk = Part(
         fills=asked,
         operations=warps * (multiplied * _OF_AN_INSTRUCTION + _OF_A_GROUP),
-        moves=copies + _OF_A_STAGE * (1 + warps),
+        moves=copies + beside + _OF_A_STAGE * (1 + warps),
         wavefronts=filled / WAVEFRONT,
         flops=chunk_flops(tile),
     )
     moved = (product.read_size, product.write.tensor.size)
-    found = ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
+    found = ring_work(tile, device, chunk, work, moved, _rated(product))
     if product.groups is None:
         return found
     listing = grouping_work(product.groups, device)
