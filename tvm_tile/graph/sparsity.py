@@ -18,7 +18,7 @@ PLACES_ROWS = 64  # rows that a warpgroup's words tell of
 PLACES_DEPTH = 128  # elements of the sum that they tell of, two words a lane
 PLACES_WORDS = PLACES_DEPTH // 64 * _LANES
 _TALLEST = 256  # rows of a tile, of which none is to be without words
-_FEW = 1 << 12  # groups that are looked at before all are
+_FEW = 1 << 14  # elements that are looked at before all are
 _AT_ONCE = 1 << 22  # elements
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -90,10 +90,18 @@ def _nibbles() -> tuple[Array, Array]:
 _NIBBLES, _IS_TOLD = _nibbles()
 
 
+def _groups(part: Array) -> Array:
+    """Rows as the bits of their numbers, in groups of four."""
+    bits = np.ascontiguousarray(part).view(f"u{part.itemsize}")
+    return bits.reshape(len(part), -1, TWO_OF_FOUR.of)
+
+
 def _kept_bits(groups: Array) -> Array:
-    """Which numbers of each group of four are no zeros, as bits; a group is along the last axis."""
-    weights = np.array([1, 2, 4, 8], np.uint8)
-    found: Array = (groups != 0).astype(np.uint8) @ weights
+    """Which numbers of each group of four are no zeros of either sign, as bits."""
+    is_kept = groups << 1 != 0
+    found = np.zeros(groups.shape[:-1], np.uint8)
+    for place in range(TWO_OF_FOUR.of):
+        found |= is_kept[..., place].view(np.uint8) << place
     return found
 
 
@@ -105,18 +113,12 @@ def is_two_of_four(matrix: Array) -> bool:
     rows, depth = matrix.shape
     if depth % TWO_OF_FOUR.of:
         return False
-    step = max(1, rows * depth // TWO_OF_FOUR.of // _FEW)
-    few = matrix[:: max(1, step // (depth // TWO_OF_FOUR.of) | 1)]
-    return all(_is_told(part) for part in (few[: max(1, _AT_ONCE // depth)], *_parts(matrix)))
-
-
-def _is_told(part: Array) -> bool:
-    groups = part.reshape(len(part), -1, TWO_OF_FOUR.of)
-    return bool(_IS_TOLD[_kept_bits(groups)].all())
+    few = matrix[:: max(1, rows * depth // _FEW)]  # others seldom get beyond these
+    return all(_IS_TOLD[_kept_bits(_groups(part))].all() for part in (few, *_parts(matrix)))
 
 
 def _parts(matrix: Array) -> list[Array]:
-    """A matrix by some rows at a time, so that what is made of them stays small."""
+    """A matrix by some rows at a time, so that what is made of these stays small."""
     each = max(1, _AT_ONCE // matrix.shape[1])
     return [matrix[first : first + each] for first in range(0, len(matrix), each)]
 
@@ -137,11 +139,12 @@ def compress(matrix: Array) -> tuple[Array, Array]:
     nibbles = np.full((tall * PLACES_ROWS, wide // PLACES_WORDS * PLACES_DEPTH // 4), _NIBBLES[0])
     first = 0
     for part in _parts(matrix):
-        groups = part.reshape(len(part), -1, TWO_OF_FOUR.of)
+        groups = _groups(part)
         own = _NIBBLES[_kept_bits(groups)]
         places = np.stack([own & 3, own >> 2], axis=2).astype(np.intp)
         last = first + len(part)
-        values[first:last] = np.take_along_axis(groups, places, 2).reshape(len(part), -1)
+        kept = np.take_along_axis(groups, places, 2).reshape(len(part), -1)
+        values[first:last] = kept.view(matrix.dtype)
         nibbles[first:last, : own.shape[1]] = own
         first = last
     return values, _words(nibbles)

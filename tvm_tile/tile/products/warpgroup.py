@@ -23,6 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
+from tvm_tile.graph.sparsity import TWO_OF_FOUR
 from tvm_tile.graph.tile_graph import Axis, element_size
 from tvm_tile.tile.products.grouping import gathering_work, grouping_work, packing_work
 from tvm_tile.tile.products.ring import (
@@ -131,6 +132,13 @@ def _lines(tile: WarpgroupTile) -> int:
 def warpgroup_dtypes(device: Device) -> frozenset[str]:
     """Element types for which :func:`construct_warpgroup` finds tiles on a device."""
     return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
+
+
+def compressed_dtypes(device: Device) -> frozenset[str]:
+    """Element types of :func:`warpgroup_dtypes` of which one operand may have two numbers in each
+    four that are summed up, as :class:`~tvm_tile.graph.sparsity.Compressed` says."""
+    known, rated = _instructions(device), f" {TWO_OF_FOUR}"
+    return frozenset(dtype for dtype in _DTYPES if _DTYPES[dtype] + rated in known)
 
 
 def dtypes_by_depth(device: Device) -> frozenset[str]:
