@@ -23,6 +23,7 @@ _AS_THEY_LIE, _SWIZZLE_128 = 0, 3  # CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_S
 _PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _SHARED_WINDOW = 1 << 18  # bytes that a descriptor's address reaches
 _UNIT = 16  # bytes, in which descriptors count
+_SWIZZLED = 8 * LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class TmaChunks:
     @property
     def size(self) -> int:
         """Bytes that a chunk's copies bring, zeros outside of the tensor included."""
-        return self.parts * self._part_size
+        return self.parts * self._copies * self._copy_size
 
     @property
     def instruction_rows(self) -> int:
@@ -76,12 +77,13 @@ class TmaChunks:
     def depth_units(self, number: int) -> int:
         """Units from a chunk's start to a depth of it, so many times :attr:`instruction_depth`."""
         part, within = divmod(number, self.chunk * self._element // STEP_BYTES)
-        return part * self._part_size // _UNIT + within * self.instruction_depth
+        return part * self._pitch // _UNIT + within * self.instruction_depth
 
     @property
-    def _part_size(self) -> int:
-        """Bytes of a part of a chunk."""
-        return self._copies * self._copy_size
+    def _pitch(self) -> int:
+        """Bytes from the start of a part of a chunk to that of the next: eight lines are swizzled
+        alike."""
+        return -(-self._copies * self._copy_size // _SWIZZLED) * _SWIZZLED
 
     @property
     def _element(self) -> int:
@@ -155,7 +157,7 @@ class TmaChunks:
             own = {**place, self.depth.name: first + part * self.chunk if part else first}
             at = [value_of(index, own) for index in self.operand.indices]
             at[-1] = at[-1] + number * self._line if number else at[-1]
-            into = turn.pointer(self.offset + part * self._part_size + number * self._copy_size)
+            into = turn.pointer(self.offset + part * self._pitch + number * self._copy_size)
             ib.evaluate(T.ptx[tma](into, T.address_of(tensor_map), *reversed(at), turn.full))
 
     def descriptor(self, start: Any, row: Any) -> Any:
