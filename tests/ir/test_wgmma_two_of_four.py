@@ -160,9 +160,7 @@ def fails(work: Callable[[], bool]) -> bool:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("fault", ["nibbles", "places", "halves"])
-def test_faults_are_seen(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_are_seen(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nibbles of neighbours exchanged, all alike, and a half of the lanes taken for the other."""
     of = drawn("few_rows")
     choice, *_ = widths(of, SMALL, splits=1)

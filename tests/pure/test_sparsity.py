@@ -111,4 +111,5 @@ def test_any_words_become_some_that_mean_something(words: Array) -> None:
 
 def test_bytes_and_names() -> None:
     assert str(TWO_OF_FOUR) == "2:4"
-    assert Compressed(TWO_OF_FOUR, "places").depth_bytes(128, 2) == 128 + 16
+    assert TWO_OF_FOUR.share == 0.5
+    assert Compressed(TWO_OF_FOUR, "places").places_bytes(128) == 16

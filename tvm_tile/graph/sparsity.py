@@ -26,7 +26,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """Of each ``of`` neighbours along the sum at most ``kept`` are other numbers than zeros."""
+    """Numbers of a matrix of which, of each ``of`` neighbours, at most ``kept`` are no zeros.
+
+    Neighbours are along the sum.
+    """
 
     kept: int
     of: int
@@ -55,10 +58,10 @@ class Compressed:
     sparsity: Sparsity
     places: str
 
-    def depth_bytes(self, depth: float, element: int) -> float:
-        """Bytes that are kept of a row along ``depth`` elements of the sum, of so many bytes."""
+    def places_bytes(self, depth: float) -> float:
+        """Bytes that tell which numbers are kept of a row along ``depth`` elements of the sum."""
         nibble = 0.5
-        return depth * self.sparsity.share * element + depth / self.sparsity.of * nibble
+        return depth / self.sparsity.of * nibble
 
 
 def places_shape(rows: int, depth: int) -> tuple[int, int]:

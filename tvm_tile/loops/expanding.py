@@ -36,9 +36,7 @@ def expanding_loops(shape: Sequence[int], axis: int, dtype: str) -> tirx.PrimFun
         shift = tirx.Cast("int32", row % 16 // 8 * 16 + k % 16 // 4 * 4)
         pair = tirx.Cast("int32", words(row // PLACES_ROWS, word)) >> shift
         place, group = tirx.Cast("int32", k % 4), k // 4 * 2
-        second = tirx.Select(
-            (pair >> 2 & 3) == place, values(row, group + 1), tirx.const(0, dtype)
-        )
+        second = tirx.Select((pair >> 2 & 3) == place, values(row, group + 1), tirx.const(0, dtype))
         return tirx.Select((pair & 3) == place, values(row, group), second)
 
     expanded = te.compute(list(map(number, shape)), element, name="expand")

@@ -43,7 +43,7 @@ RecordZeros = Callable[[SkippedZeros], None]
 @tvm.transform.module_pass(opt_level=0, name="SkipZeros")
 @dataclass(frozen=True, slots=True)
 class SkipZeros:
-    """Tell products which numbers of a constant weight are zeros, where their kernels are faster so.
+    """Tell products which numbers of a weight are zeros, where their kernels are faster so.
 
     before: ``y = call_tir(f, (x, w))`` with ``y[i, j] = sum(x[i, k] * w[j, k])``
     after:  ``y = call_tir(g, (x, w, w_listed))``, ``g`` the same with the attribute
@@ -96,7 +96,7 @@ class _Way:
 
 
 @dataclass(frozen=True, slots=True)
-class _Faster:
+class _Fastest:
     """The fastest way, and what it is worth, in predicted seconds of a call."""
 
     way: _Way
@@ -155,8 +155,8 @@ class _Zeros(ModuleRewriter):
             if two not in self._funcs:
                 self._funcs[two] = with_compressed(func, matrix, len(args))
             constants = partial(self._kept, weights, axis)
-            size = element_size(str(weights.ty.dtype))
-            share = Compressed(TWO_OF_FOUR, "").depth_bytes(1, size) / size
+            told = Compressed(TWO_OF_FOUR, "").places_bytes(1)
+            share = TWO_OF_FOUR.share + told / element_size(str(weights.ty.dtype))
             found.append(_Way(self._funcs[two], share, constants, TWO_OF_FOUR))
         return found
 
@@ -186,7 +186,7 @@ class _Zeros(ModuleRewriter):
             self._constants[key] = constant_of_parts([values], 0, dtype), relax.const(words)
         return self._constants[key]
 
-    def _fastest(self, func: tirx.PrimFunc, ways: Sequence[_Way]) -> _Faster | None:
+    def _fastest(self, func: tirx.PrimFunc, ways: Sequence[_Way]) -> _Fastest | None:
         """The fastest way; ``None`` where the function takes no less time so."""
         times = [(self._predicted(way.func), way) for way in ways]
         known = [(seconds, way) for seconds, way in times if seconds is not None]
@@ -194,7 +194,7 @@ class _Zeros(ModuleRewriter):
         if whole is None:
             return None
         seconds, way = min(known, key=lambda one: one[0])
-        return _Faster(way, seconds, whole) if whole >= _NEAR_TIE * seconds else None
+        return _Fastest(way, seconds, whole) if whole >= _NEAR_TIE * seconds else None
 
     def _predicted(self, func: tirx.PrimFunc) -> float | None:
         """Seconds of a function; ``None`` where it is refused, or no rule takes it."""
@@ -204,7 +204,7 @@ class _Zeros(ModuleRewriter):
             self._seconds[func] = None if found is None else found.seconds
         return self._seconds[func]
 
-    def _tell(self, name: str, weights: Any, faster: _Faster) -> None:
+    def _tell(self, name: str, weights: Any, faster: _Fastest) -> None:
         if self._options.record is not None:
             rows, columns = (int(extent) for extent in weights.ty.shape if int(extent) > 1)
             way, times = faster.way, (faster.seconds, faster.seconds_whole)

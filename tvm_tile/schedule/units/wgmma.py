@@ -66,7 +66,6 @@ class Instruction:
         name = f"wgmma.mma_async.sync.aligned.{shape}.{operands}"
         ib.evaluate(T.ptx[name](*own, *left, right, T.ptx.pred(predicate), *modifiers))
 
-
     def add_sparse(
         self, sums: Any, first: int, left: Any, right: Any, adds: Any, told: tuple[Any, int]
     ) -> None:

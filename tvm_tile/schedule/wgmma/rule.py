@@ -25,10 +25,10 @@ from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in, in_pairs
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
+from tvm_tile.tile.products.copyable import LONGEST_STEP
 from tvm_tile.tile.products.grouping import can_be_sorted, with_sorted_rows
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import (
-    LONGEST_STEP,
     construct_warpgroup,
     shorter_work,
     warpgroup_dtypes,

@@ -25,6 +25,7 @@ import numpy as np
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
 from tvm_tile.graph.sparsity import TWO_OF_FOUR
 from tvm_tile.graph.tile_graph import Axis, element_size
+from tvm_tile.tile.products.copyable import ALIGNMENT, is_copyable
 from tvm_tile.tile.products.grouping import gathering_work, grouping_work, packing_work
 from tvm_tile.tile.products.ring import (
     SPLITS,
@@ -54,10 +55,8 @@ _SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 
 _OPERANDS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _DTYPES = {dtype: RATED_AS.get(dtype, dtype) for dtype in _OPERANDS}
 TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
-_ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous dimension
 _BOX = 256
 _LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
-_RANK = 5
 _MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
 # Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
 _SHARES = (*((splits, 1) for splits in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
@@ -66,7 +65,6 @@ _LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES = 2
 _OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
 _OPERAND_REGISTERS = 26  # besides an instruction's sums: ptxas asks for them at the launch
-LONGEST_STEP = 8  # elements that a copy may step over
 
 
 def construct_warpgroup(
@@ -160,21 +158,21 @@ def _can_be_multiplied(product: Product, device: Device) -> bool:
 
 def _rated(product: Product) -> str:
     """The type by which the device's record names the instructions of a product."""
-    dtype, compressed = _DTYPES[product.left.tensor.dtype], product.left.compressed
-    return dtype if compressed is None else f"{dtype} {compressed.sparsity}"
+    dtype, sparsity = _DTYPES[product.left.tensor.dtype], product.left.sparsity
+    return dtype if sparsity is None else f"{dtype} {sparsity}"
 
 
 def _depth(product: Product) -> int:
     """Summed elements of a chunk: a line of the left operand's rows."""
-    line, compressed = LINE // product.left.tensor.element_size, product.left.compressed
-    return line if compressed is None else int(line / compressed.sparsity.share)
+    line, sparsity = LINE // product.left.tensor.element_size, product.left.sparsity
+    return line if sparsity is None else line * sparsity.of // sparsity.kept
 
 
 def _can_be_copied(product: Product) -> bool:
     """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
     for operand in (product.left, product.right):
         if operand.compressed is not None:
-            if operand.strides[0] % _ALIGNMENT:
+            if operand.strides[0] % ALIGNMENT:
                 return False
             continue  # it is kept as it is copied
         if operand.tensor.element_size != TRANSPOSABLE and not operand.is_depth_major:
@@ -182,30 +180,6 @@ def _can_be_copied(product: Product) -> bool:
         if not is_copyable(operand, product.depth, _depth(product)):
             return False
     return True
-
-
-def is_copyable(operand: Operand, depth: Axis, chunk: int | None = None) -> bool:
-    """Whether an operand is a tensor that TMA takes, chunks of its depth at a time, by default of a
-    line each."""
-    if not _ends_with_depth(operand, depth, chunk or LINE // operand.tensor.element_size):
-        return False  # chunks would go on into what lies behind
-    names = {axis.name for axis in operand.free} | {depth.name}
-    steps = [c for index in operand.indices for name, c in index.terms if name in names]
-    if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
-        return False
-    # A box that begins elsewhere along the contiguous dimension is an illegal instruction. Tiles
-    # and chunks begin aligned: what is left is a slice's or padding's offset.
-    starts = (*operand.strides[:-1], operand.indices[-1].offset * operand.tensor.element_size)
-    return not any(start % _ALIGNMENT for start in starts)
-
-
-def _ends_with_depth(operand: Operand, depth: Axis, chunk: int) -> bool:
-    """Whether what the last chunk has too much lies outside of the tensor, and is zero."""
-    if depth.extent % chunk == 0:
-        return True
-    sizes = zip(operand.indices, operand.tensor.shape, strict=True)
-    end = next((i.offset, extent) for i, extent in sizes if i.coefficient(depth.name))
-    return depth.extent + end[0] >= end[1]
 
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
@@ -313,7 +287,7 @@ def _tile(
         splits=splits,
         blocks=blocks,
         sum_dtype=sum_dtype,
-        sparsity=product.left.compressed and product.left.compressed.sparsity,
+        sparsity=product.left.sparsity,
         is_turned=product.write.contiguous_axis in {axis.name for axis in product.left.free},
         tiles=_count(product, rows, columns),
         chunks=math.prod(line_chunks(product)),
@@ -365,10 +339,11 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     counted = [side.extent / math.prod(counts(side.free, box)) for side, box in sides]
     if product.groups is not None:
         counted[0] = product.groups.count / product.groups.tiles(tile.rows[0])
+    told = 0.0 if left.compressed is None else counted[0] * left.compressed.places_bytes(depth)
     lengths = [side.depth_bytes(depth) for side, _ in sides]
     rows = list(zip(counted, lengths, strict=True))
-    filled = sum(count * length for count, length in rows)
-    asked = sum(
+    filled = told + sum(count * length for count, length in rows)
+    asked = told + sum(
         count * (_in_lines(side, length) if side.is_depth_major else length)
         for (side, _), (count, length) in zip(sides, rows, strict=True)
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.graph.positions import Grouped, Listed
-from tvm_tile.graph.sparsity import Compressed
+from tvm_tile.graph.sparsity import Compressed, Sparsity
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
@@ -32,8 +32,8 @@ class Operand:
         size: bytes in memory.
         read_size: bytes of these that are read, which are fewer of a slice.
         listed: chunks of the depth that are not zeros; ``None`` where all may have others.
-        compressed: what is kept of a matrix, where ``tensor`` has the kept numbers alone, and
-            another one tells which they are; ``None`` where it has all.
+        compressed: how a matrix is kept of which ``tensor`` has some numbers alone, and another one
+            tells which they are; ``None`` where it has all.
     """
 
     tensor: Tensor
@@ -52,11 +52,14 @@ class Operand:
         return math.prod(axis.extent for axis in self.free)
 
     def depth_bytes(self, depth: float) -> float:
-        """Bytes in memory of so many summed elements of a row, or of a column."""
-        size = self.tensor.element_size
-        if self.compressed is not None:
-            return self.compressed.depth_bytes(depth, size)
-        return depth * size
+        """Bytes of the tensor along so many summed elements of a row, or of a column."""
+        share = 1.0 if self.sparsity is None else self.sparsity.share
+        return depth * share * self.tensor.element_size
+
+    @property
+    def sparsity(self) -> Sparsity | None:
+        """How many of a row's neighbours the tensor has; ``None`` where all."""
+        return None if self.compressed is None else self.compressed.sparsity
 
     @property
     def is_within_reach(self) -> bool:
