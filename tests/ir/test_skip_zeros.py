@@ -327,6 +327,19 @@ def test_kernels_compute_what_they_do_with_all_numbers(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.astype("float64"), wanted, rtol=2e-3, atol=2e-2)
 
 
+def test_entries_share_what_is_kept() -> None:
+    module = tvm_tile.prune(torch.nn.Linear(4096, 4096, bias=False).half(), "2:4").eval()
+    programs = {
+        name: torch.export.export(module, (torch.randn(rows, 4096).half(),))
+        for name, rows in (("prompt", 1024), ("step", 16))
+    }
+    options = Options(zeros="skip", cache=False)
+    entries = tvm_tile.compile(programs, H200, options=options)
+    one, other = (entries[name].program for name in programs)
+    assert set(one.constants) == set(other.constants)
+    assert sum(len(c.data) for c in one.constants) == 0.5625 * 2 * 4096 * 4096
+
+
 def test_two_of_four_go_with_open_extents() -> None:
     module = tvm_tile.prune(torch.nn.Linear(2048, 4096).half(), "2:4").requires_grad_(False)
     rows = {0: torch.export.Dim("rows", min=1, max=2048)}
