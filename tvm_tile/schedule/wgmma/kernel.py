@@ -22,8 +22,9 @@ turn it is.
 
 Where the right operand is kept without its zeros, two numbers in four, it is the instructions' left
 one: a chunk is then twice as deep, has words besides that tell where these numbers are, and its
-sums are those of the transposed product. A consumer loads its words of a stage before it begins to
-multiply, as threads load what the copy engine has brought to a stage that is full.
+sums are those of the transposed product. A consumer's threads load their words of a stage that is
+full before they begin to multiply; none of its instructions ends before all four warps have begun
+it, so whoever has waited for them may say that the stage is empty.
 """
 
 from __future__ import annotations

@@ -10,6 +10,10 @@ While a block stores its sums, its tensor cores idle. Where depth is shallow tha
 time, so several blocks may share a multiprocessor, each with a part of its memory and registers. Or
 two consumers take tiles in turns (CUTLASS calls it ping-pong): while one stores, the other
 multiplies.
+
+A matrix that is kept without its zeros (:class:`~tvm_tile.graph.sparsity.Compressed`) is the
+instructions' left operand, whichever of the product's it is: its rows are theirs, and a line of
+what is kept meets two lines of each column.
 """
 
 from __future__ import annotations
