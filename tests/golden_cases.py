@@ -31,7 +31,8 @@ from scheduled import relax_module
 from torch._higher_order_ops.while_loop import while_loop
 from tvm import relax, tirx
 from tvm.relax import op
-from wgmma_cases import TF32_CASES, WGMMA_CASES
+from two_of_four import compressed, pruned
+from wgmma_cases import TF32_CASES, WGMMA_CASES, product_case
 from window_cases import VECTORS
 from written_by_hand import running_maximum
 
@@ -267,6 +268,11 @@ def _matrix_units() -> Iterator[Golden]:
     types = "int8_requantized e4m3_by_e5m2"
     yield from _of("wgmma", H200, WGMMA_CASES, f"{forms} conv_3x3_stride {types}")
     yield from _of("wgmma", with_tf32(H200), TF32_CASES, "tf32_bias_relu")
+    # A matrix that is kept two numbers of four, with sums that blocks share.
+    case = product_case("NT", 24, 256, 512)
+    made = compressed(case, H200, pruned(np.random.default_rng(0), 256, 512))
+    kernel = partial(_scheduled, tvm.IRModule({"joined": made.func}), H200, "wgmma")
+    yield Golden("wgmma", "wgmma_24x256x512_2_of_4_h200", kernel)
     for chip, names in (
         # The second sums in parts.
         ("mi300x", "bias_relu conv_3x3_stride int8_residual tf32_bias_relu"),

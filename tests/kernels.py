@@ -21,6 +21,7 @@ from tvm_tile.passes import schedule_module
 from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.launch import load_functions, load_program
 from tvm_tile.schedule import RULES, FindChoices, Task
+from tvm_tile.schedule.listed import settlers_of
 from tvm_tile.schedule.ranking import attempt
 from tvm_tile.stages.fusing import fuse
 from tvm_tile.verify.reference import References
@@ -194,11 +195,14 @@ class Reference:
         stores: list[tirx.BufferStore] = []
         tvm_ffi.structural_walk(func.body, (tirx.BufferStore, stores.append), order="pre")
         rng = np.random.default_rng(0)
-        given, expected = [], []
-        for param in func.params:
+        given, expected, settlers = [], [], settlers_of(func)
+        for place, param in enumerate(func.params):
             shape = [int(extent) for extent in param.ty.shape]
             dtype = numpy_dtype(str(param.ty.dtype))
             own = drawn(rng, math.prod(shape), dtype).reshape(shape)
+            if place in settlers and dtype.kind == "u":  # words of bits
+                own = rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+            own = settlers[place](own) if place in settlers else own
             expected.append(own)
             is_output = any(param.same_as(store.buffer) for store in stores)
             given.append(np.full_like(own, poison(dtype)) if is_output else own)

@@ -72,6 +72,14 @@ _HELPERS = (
 )
 _HOPPER_HELPERS = (
     (
+        r"wgmma_sparse_m64n(\d+)k32_bf16_bf16_0_(\d)_(\d)\(",
+        r"multiply_sparse<nv_bfloat16, \1, \2, \3>(",
+    ),
+    (
+        r"wgmma_sparse_m64n(\d+)k32_f16_f16_0_(\d)_(\d)\(",
+        r"multiply_sparse<half, \1, \2, \3>(",
+    ),
+    (
         r"tvm_builtin_ptx_wgmma_\w+?m64n(\d+)k16\w*_bf16_\w*(\d)\(",
         r"multiply<nv_bfloat16, \1, \2>(",
     ),

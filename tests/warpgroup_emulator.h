@@ -10,7 +10,10 @@ static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 #define __grid_constant__
 struct CUtensorMap { uchar *data; int64_t rank, extents[5], strides[5], box[5], swizzled; };
 struct Box { CUtensorMap map; uint32_t into; int at[5]; uint32_t barrier; };
-struct Product { float *sums[128]; const uint32_t *left[4]; uint64_t a, b; int count, adds, turned, bfloat; };
+// Of a left operand with two numbers in four: `half` of every four lanes, 1 or 2, has words that tell which.
+struct Product {
+  float *sums[128]; const uint32_t *left[4]; uint64_t a, b; int count, adds, turned, bfloat, half; uint32_t told;
+};
 
 static std::vector<Box> boxes;
 static std::vector<std::vector<Product>> groups[MOST_THREADS];  // the last one is not committed yet
@@ -94,6 +97,27 @@ template <class Half> static void add_up(const Product *const threads_of[128]) {
     }
   }
 }
+// A number of the sum: where it is in the left operand's row, of 16 that are kept of 32.
+static int place(const Product *const threads_of[128], int row, int kept) {
+  const int lane = row / 16 * 32 + row % 8 * 4 + (threads_of[0]->half - 1) * 2 + kept / 8;
+  const int pair = threads_of[lane]->told >> (row % 16 / 8 * 16 + kept / 2 % 4 * 4) & 15;
+  if (pair % 4 >= pair / 4) __builtin_trap();  // means nothing, unless lower places come first
+  return kept / 2 * 4 + (pair >> kept % 2 * 2 & 3);
+}
+template <class Half> static void add_up_sparse(const Product *const threads_of[128]) {
+  const Product &one = *threads_of[0];
+  std::vector<float> right(one.count * 32);
+  for (int j = 0; j < one.count; j++)
+    for (int k = 0; k < 32; k++) right[j * 32 + k] = element<Half>(one.b, j, k, one.turned);
+  for (int i = 0; i < 64; i++)
+    for (int j = 0; j < one.count; j++) {
+      float &sum = *threads_of[i / 16 * 32 + i % 8 * 4 + j % 8 / 2]->sums[j / 8 * 4 + i % 16 / 8 * 2 + j % 2];
+      float total = one.adds ? sum : 0;
+      for (int k = 0; k < 16; k++)
+        total += element<Half>(one.a, i, k, 0) * right[j * 32 + place(threads_of, i, k)];
+      sum = total;
+    }
+}
 static void wait_products(int running) {
   int first = current / 128 * 128;
   meet(warpgroups[first / 128], 128, [=] {
@@ -101,7 +125,9 @@ static void wait_products(int running) {
       for (size_t n = 0; n < groups[first][0].size(); n++) {
         const Product *own[128];
         for (int t = 0; t < 128; t++) own[t] = &groups[first + t][0][n];
-        if (own[0]->bfloat) add_up<nv_bfloat16>(own); else add_up<half>(own);
+        if (own[0]->half && own[0]->bfloat) add_up_sparse<nv_bfloat16>(own);
+        else if (own[0]->half) add_up_sparse<half>(own);
+        else if (own[0]->bfloat) add_up<nv_bfloat16>(own); else add_up<half>(own);
       }
       for (int t = 0; t < 128; t++) groups[first + t].erase(groups[first + t].begin());
     }
@@ -121,14 +147,20 @@ static void take(Taking &t, uint64_t value) {
 }
 static void take(Taking &t, uint32_t &&adds) { t.product.adds = adds; }
 static void take(Taking &t, int &&adds) { t.product.adds = adds; }
-template <class Half, int COUNT, int TURNED, class... All> static void multiply(All &&...all) {
+template <class Half, int COUNT, int TURNED, int TOLD = 0, class... All> static void multiply(All &&...all) {
   Taking taking;
   (take(taking, std::forward<All>(all)), ...);
   taking.product.count = COUNT, taking.product.turned = TURNED;
   taking.product.bfloat = std::is_same<Half, nv_bfloat16>::value;
-  if (taking.sums != COUNT / 2 || taking.words + taking.descriptors * 4 - 4 > 4) __builtin_trap();
+  if (taking.sums != COUNT / 2 || taking.words + taking.descriptors * 4 - 4 > 4 + TOLD) __builtin_trap();
   if (groups[current].empty()) groups[current].emplace_back();
   groups[current].back().push_back(taking.product);
+}
+template <class Half, int COUNT, int TURNED, int HALF, class... All> static void multiply_sparse(All &&...all) {
+  multiply<Half, COUNT, TURNED, 1>(std::forward<All>(all)...);
+  Product &product = groups[current].back().back();
+  if (product.left[1]) __builtin_trap();
+  product.half = 1 + HALF, product.told = *product.left[0], product.left[0] = nullptr;
 }
 
 static void load_shared(uint32_t &into, uint32_t at) { memcpy(&into, memory(at), 4); }

@@ -49,9 +49,10 @@ class Options:
             matrix in each call, which costs time. False folds all. ``explain()`` tells of each.
         zeros: treatment of zeros among constant weights. "multiply", the default, multiplies them
             as all numbers, so that a zero times an infinity is NaN as it is anywhere. "skip" lets
-            kernels leave out blocks of zeros, 64 columns by 128 bytes, say, where that is predicted
-            to be faster: such a product is then zero. ``explain("memory")`` tells of each such
-            matrix, by default what skipping would save.
+            kernels leave out blocks of zeros, 64 columns by 128 bytes, say, or two zeros in each
+            four that are summed up (2:4), where that is predicted to be faster: such a product is
+            then zero. ``explain("memory")`` tells of each such matrix, by default what skipping
+            would save.
         bounds: the most iterations of a loop inside a kernel that only its data end, 4,000,000 by
             default, and the most calls of a function within one another, 256 by default. With one
             more the kernel ends and the call raises a BoundError; the next call runs as usual. To

@@ -14,6 +14,7 @@ from test_passes import module
 from test_wgmma_lists import run as list_error
 from tvm import IRModule, ir, relax, tirx
 from tvm.relax import op
+from two_of_four import pruned as pruned_to_two
 from warp_emulator import COMPILER
 
 import tvm_tile
@@ -21,11 +22,14 @@ from tvm_tile import Open, Options, find_device
 from tvm_tile.device import Device
 from tvm_tile.frontend.prepare import prepare
 from tvm_tile.graph.positions import listed_chunks
+from tvm_tile.graph.sparsity import TWO_OF_FOUR, compress, with_places
 from tvm_tile.passes import FirstChoices
 from tvm_tile.passes.scheduling.measure_candidates import arguments_of
 from tvm_tile.passes.weld.skip_zeros import matrices_of
+from tvm_tile.runtime.arrays import numpy_dtype
 from tvm_tile.runtime.trials import drawn as drawn_for_trial
 from tvm_tile.schedule.attention.listed import has_table
+from tvm_tile.schedule.compressed import compressed_of
 from tvm_tile.schedule.listed import listed_of
 from tvm_tile.stages.fusing import Fused, fuse
 from tvm_tile.tile.rules import WGMMA
@@ -39,6 +43,10 @@ def pruned(rows: int, columns: int, density: float = 0.25, box: int = 64) -> np.
     kept = RNG.random((-(-rows // box), -(-columns // box))) < density
     mask = np.kron(kept, np.ones((box, box)))[:rows, :columns]
     return (RNG.standard_normal((rows, columns)) * mask).astype("float16")
+
+
+def two_of_four(rows: int, columns: int, dtype: str = "float16") -> np.ndarray:
+    return pruned_to_two(RNG, rows, columns, numpy_dtype(dtype))
 
 
 def linear(weights: np.ndarray, *, by_rows: bool = True, dtype: str = "float16") -> Any:
@@ -112,6 +120,97 @@ def test_scattered_zeros_are_multiplied() -> None:
     weights = RNG.standard_normal((1024, 2048)) * (RNG.random((1024, 2048)) < 0.2)
     found = fused(linear(weights.astype("float16")), 256, 2048, zeros="skip")
     assert listed_of(only_function(found.mod)) is None
+
+
+@pytest.mark.parametrize("rows", [16, 1024])
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_two_of_four_are_kept(rows: int, by_rows: bool, dtype: str) -> None:
+    weights = two_of_four(4096, 2048, dtype)
+    own = weights if by_rows else np.ascontiguousarray(weights.T)
+    mod = prepare(module(linear(own, by_rows=by_rows, dtype=dtype), (rows, 2048), dtype=dtype))
+    found = fuse(mod, H200, zeros="skip")
+    func = only_function(found.mod)
+    assert compressed_of(func) is not None
+    values, words = compress(weights)
+    kept = constants(found.mod)
+    assert sorted(array.nbytes for array in kept) == sorted((values.nbytes, words.nbytes))
+    np.testing.assert_array_equal(next(a for a in kept if a.dtype == np.uint32), words)
+    (zeros,) = found.zeros
+    assert zeros.is_skipped
+    assert zeros.sparsity == TWO_OF_FOUR
+    assert zeros.share == 0.5625
+    assert zeros.seconds < 0.95 * zeros.seconds_whole
+    assert matrices_of(func) == ()
+
+
+def test_layers_that_are_alike_share_a_function() -> None:
+    first, second = (two_of_four(2048, 2048) for _ in range(2))
+
+    def body(x: Any) -> Any:
+        return linear(second)(linear(first)(x))
+
+    mod = fused(body, 1024, 2048, zeros="skip").mod
+    assert compressed_of(only_function(mod)) is not None
+    assert len(constants(mod)) == 4
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1023, 2047)])
+def test_a_third_number_in_four_is_seen(place: tuple[int, int]) -> None:
+    weights = two_of_four(1024, 2048)
+    group = weights[place[0], place[1] // 4 * 4 :][:4]
+    group[:] = [1, 2, 3, 0]
+    found = fused(linear(weights), 1024, 2048, zeros="skip")
+    assert compressed_of(only_function(found.mod)) is None
+    assert found.zeros == ()
+
+
+@pytest.mark.parametrize("device", ["nvidia/a100", "nvidia/b200", "emulated"])
+def test_other_devices_multiply_all(device: str) -> None:
+    weights = two_of_four(1024, 1024)
+    found = fused(linear(weights), 256, 1024, device=find_device(device), zeros="skip")
+    assert compressed_of(only_function(found.mod)) is None
+
+
+def test_the_faster_way_is_taken() -> None:
+    """Of a matrix of blocks that has two of four besides."""
+    weights = np.where(pruned(2048, 4096, 0.2) != 0, two_of_four(2048, 4096), 0)
+    found = fused(linear(weights.astype("float16")), 1024, 4096, zeros="skip")
+    func = only_function(found.mod)
+    assert listed_of(func) is not None
+    assert compressed_of(func) is None
+
+
+def test_reports_count_what_is_kept() -> None:
+    weights = two_of_four(4096, 4096)
+    mod = module(linear(weights), (1024, 4096), dtype="float16")
+    reports = {
+        zeros: tvm_tile.compile(mod, H200, options=Options(zeros=zeros, cache=False)).report
+        for zeros in ("multiply", "skip")
+    }
+    (whole,), (left,) = (report.kernels for report in reports.values())
+    assert left.rule == WGMMA.name
+    assert "2:4 of the rows" in left.tile
+    assert left.flops == pytest.approx(whole.flops / 2, rel=0.01)
+    assert whole.traffic - left.traffic == pytest.approx(weights.nbytes * (1 - 0.5625), rel=1e-4)
+    assert left.arithmetic_seconds == pytest.approx(whole.arithmetic_seconds / 2, rel=0.05)
+    assert left.seconds < whole.seconds
+    assert "56.2% of it read as 2:4" in reports["multiply"].render("memory")
+    assert "zeros skipped: in 1 matrix of weights" in reports["skip"].render("memory")
+
+
+def test_whoever_runs_a_function_gives_it_words_that_mean_something() -> None:
+    func = only_function(fused(linear(two_of_four(1024, 2048)), 1024, 2048, zeros="skip").mod)
+    names = [str(param.name) for param in func.params]
+    words = next(place for place, name in enumerate(names) if name.endswith("_places"))
+    trials = arguments_of(func)
+    assert trials is not None
+    for values in (
+        [drawn(own, RNG) for own in parameters(func)],
+        [drawn_for_trial(RNG, own) for own in trials],
+    ):
+        np.testing.assert_array_equal(values[words], with_places(values[words]))
+        assert len(np.unique(values[words])) > 1
 
 
 def test_products_of_values_have_no_lists() -> None:
@@ -204,6 +303,53 @@ def test_blocks_of_pytorchs_are_left_out() -> None:
     report = tvm_tile.compile(program, H200, options=Options(zeros="skip", cache=False)).report
     (kernel,) = report.kernels
     assert "of the chunks" in kernel.tile
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_kernels_compute_what_they_do_with_all_numbers(tmp_path: Path) -> None:
+    """The whole way from constants to a kernel's text, which is run on the CPU."""
+    small = replace(H200, multi_processor_count=2)
+    weights = two_of_four(264, 1008)
+    mod = fused(linear(weights), 72, 1008, device=small, zeros="skip").mod
+    func = only_function(mod)
+    names = [str(param.name) for param in func.params]
+    (call,) = (b.value for block in mod["main"].body.blocks for b in block.bindings)
+    pairs = zip(names, call.args[1].fields, strict=False)
+    known = {n: value.value.numpy() for n, value in pairs if isinstance(value, ir.Constant)}
+    of = arguments(func, known)
+    choice = FirstChoices(small)(func)
+    assert choice is not None
+    assert "2:4 of the rows" in choice.tile
+    assert list_error(choice, of, tmp_path, late=True) < 2e-3
+    x = next(of.given[n] for n in names if n not in known and n not in of.outputs)
+    (found,) = (of.wanted[n] for n in of.outputs)
+    wanted = np.maximum(x.astype("float64") @ weights.T.astype("float64"), 0)
+    np.testing.assert_allclose(found.astype("float64"), wanted, rtol=2e-3, atol=2e-2)
+
+
+def test_entries_share_what_is_kept() -> None:
+    module = tvm_tile.prune(torch.nn.Linear(4096, 4096, bias=False).half(), "2:4").eval()
+    programs = {
+        name: torch.export.export(module, (torch.randn(rows, 4096).half(),))
+        for name, rows in (("prompt", 1024), ("step", 16))
+    }
+    options = Options(zeros="skip", cache=False)
+    entries = tvm_tile.compile(programs, H200, options=options)
+    one, other = (entries[name].program for name in programs)
+    assert set(one.constants) == set(other.constants)
+    assert sum(len(c.data) for c in one.constants) == 0.5625 * 2 * 4096 * 4096
+
+
+def test_two_of_four_go_with_open_extents() -> None:
+    module = tvm_tile.prune(torch.nn.Linear(2048, 4096).half(), "2:4").requires_grad_(False)
+    rows = {0: torch.export.Dim("rows", min=1, max=2048)}
+    x = torch.randn(512, 2048).half()
+    program = torch.export.export(module, (x,), dynamic_shapes=(rows,))
+    options = Options(zeros="skip", cache=False)
+    inputs = {"input": (Open(1, 2048), 2048)}
+    report = tvm_tile.compile(program, H200, inputs=inputs, options=options).report
+    assert report.zeros[0].sparsity == TWO_OF_FOUR
+    assert any("2:4 of the rows" in kernel.tile for kernel in report.kernels)
 
 
 def test_lists_go_with_open_extents() -> None:

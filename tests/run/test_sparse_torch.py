@@ -87,8 +87,12 @@ def test_what_a_gpu_packed_for_its_sparse_instructions():
     module.weight = torch.nn.Parameter(weight)
     x = torch.randn(8, 64)
     program = torch.export.export(module, (x,))
+    expected = module(x)
     program.state_dict["weight"] = torch.nn.Parameter(structured, requires_grad=False)
-    torch.testing.assert_close(tvm_tile.compile(program, "emulated")(x), module(x))
+    torch.testing.assert_close(tvm_tile.compile(program, "emulated")(x), expected)
+    module.weight = torch.nn.Parameter(structured, requires_grad=False)
+    compiled = tvm_tile.compile(module, "emulated", example_inputs=(x,))
+    torch.testing.assert_close(compiled(x), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import ml_dtypes
+import numpy as np
 import pytest
 import tvm
 from joined import joined_function
 from kernels import Case, function_errors
-from wgmma_cases import SHALLOW_CASES, TF32_CASES, WGMMA_CASES
+from two_of_four import compressed, pruned
+from wgmma_cases import SHALLOW_CASES, TF32_CASES, WGMMA_CASES, product_case
 
 from tvm_tile.device import with_tf32
 from tvm_tile.device.detect import resolve_device
@@ -40,6 +43,24 @@ def test_tiles_compute_what_the_cpu_does(entry: Case) -> None:
     found = function_errors(func, device, schedule_wgmma, CANDIDATES)
     assert found
     wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= limit]
+    assert not wrong
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not tvm.cuda(0).exist, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("extents", [(1, 520, 272), (16, 1024, 2064), (264, 520, 1040)], ids=str)
+@pytest.mark.parametrize("layout", ["NT", "TN"])
+def test_two_numbers_in_four(layout: str, extents: tuple[int, int, int], dtype: str) -> None:
+    device = resolve_device("auto")
+    (m, n, k), kind = extents, ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    if layout == "TN" and m % 8:
+        pytest.skip("rows that no copy takes")
+    matrix = pruned(np.random.default_rng(0), n, k, kind)
+    func = compressed(product_case(layout, m, n, k, dtype), device, matrix).func
+    found = function_errors(func, device, schedule_wgmma, CANDIDATES)
+    assert found
+    wrong = [f"{tile}: {error:.1e}" for tile, error in found if not error <= LIMITS[dtype]]
     assert not wrong
 
 

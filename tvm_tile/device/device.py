@@ -118,7 +118,9 @@ class Device:
         memories: one record a level, nearest first.
         peak_flops: sorted (dtype, operations per second) pairs without matrix units.
         matrix_flops: dense operations a second of the matrix units, by the inputs' dtype;
-            ``"tf32"`` is float32 rounded to ten bits of mantissa.
+            ``"tf32"`` is float32 rounded to ten bits of mantissa. Of ``"float16 2:4"`` the left
+            operand has two numbers in four, and those with the zeros are counted, too; where there
+            is no reading of it, it is twice the rate without zeros, as data sheets have it.
         clock: sustained cycles per second of a multiprocessor.
         read_bandwidth: bytes per second when global memory is only read; the bandwidth of
             ``memories`` counts reads and writes of a copy together.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.graph.sparsity import TWO_OF_FOUR
 from tvm_tile.graph.tile_graph import Operator, TileGraph
 from tvm_tile.tile.classify import is_product
 from tvm_tile.tile.time import least_seconds
@@ -59,7 +60,10 @@ def limits_of(device: Device, traffic: float) -> Limits:
     launch = least_seconds(device)
     memory = max(device.memory(MemoryLevel.GLOBAL).bandwidth, device.read_bandwidth)
     units = {"float32 cores": device.flops("float32")}
-    units |= {f"{dtype} matrix units": rate for dtype, rate in device.matrix_flops}
+    # Kernels' operations are without zeros, which the rates of these count.
+    sparse = f" {TWO_OF_FOUR}"
+    rates = [own for own in device.matrix_flops if not own[0].endswith(sparse)]
+    units |= {f"{dtype} matrix units": rate for dtype, rate in rates}
     peaks = tuple(sorted(units.items(), key=lambda unit: unit[1]))
     roofs = Roofs(memory, device.l2_bandwidth, peaks)
     if traffic <= device.l2_capacity:

@@ -1,4 +1,4 @@
-"""Weights of which whole chunks are zeros, as data and as lines."""
+"""Weights of which whole chunks are zeros, or two of each four, as data and as lines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tvm_tile.graph.sparsity import Sparsity
+
 Zeros = Literal["multiply", "skip"]
-"""What becomes of zeros of weights: they are factors like others, or left out by whole chunks."""
+"""What becomes of zeros of weights: they are factors like others, or left out by whole chunks, or
+two of each four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class SkippedZeros:
         seconds: predicted for a call of the function without the zeros, amid a model.
         seconds_whole: the same with them.
         is_skipped: whether they are left out.
+        sparsity: how many of a row's neighbours are no zeros; ``None`` where it is chunks.
     """
 
     function: str
@@ -30,6 +34,7 @@ class SkippedZeros:
     seconds: float
     seconds_whole: float
     is_skipped: bool
+    sparsity: Sparsity | None = None
 
 
 def render_zeros(found: Sequence[SkippedZeros]) -> Iterator[str]:
@@ -44,5 +49,6 @@ def render_zeros(found: Sequence[SkippedZeros]) -> Iterator[str]:
         for zeros, count in Counter(own).items():
             rows, columns = zeros.shape
             times = f"{zeros.seconds * 1e6:.1f} us instead of {zeros.seconds_whole * 1e6:.1f} us"
-            shape = f"{rows} x {columns}, {zeros.share:.1%} of it read"
+            kept = "" if zeros.sparsity is None else f" as {zeros.sparsity}"
+            shape = f"{rows} x {columns}, {zeros.share:.1%} of it read{kept}"
             yield f"  {count} x {zeros.function}: {shape}, {times}"

@@ -12,6 +12,7 @@ from tvm import tirx
 
 from tvm_tile.graph.positions import Listed
 from tvm_tile.graph.tile_graph import TileGraph, element_size
+from tvm_tile.schedule import compressed
 
 LISTED = "tvm_tile.listed_chunks"
 """Attribute of a function: the places of a matrix of weights and of its table among the parameters,
@@ -62,7 +63,8 @@ def listed_of(func: tirx.PrimFunc) -> tuple[Any, Listed] | None:
 
 
 def left_out(func: tirx.PrimFunc, graph: TileGraph) -> tuple[float, float]:
-    """Operations and bytes of a function that its lists leave out; none where it has none.
+    """Operations and bytes of a function that its kernel leaves out, as its lists tell or since its
+    matrix is kept without zeros; none where neither is so.
 
     Args:
         func: the function, whose only sum is a product that has the matrix.
@@ -70,7 +72,7 @@ def left_out(func: tirx.PrimFunc, graph: TileGraph) -> tuple[float, float]:
     """
     told = listed_of(func)
     if told is None:
-        return 0.0, 0.0
+        return compressed.left_out(func, graph), 0.0
     matrix, listed = told
     size = math.prod(map(int, matrix.ty.shape)) * element_size(str(matrix.ty.dtype))
     share = 1 - listed.share
@@ -78,18 +80,18 @@ def left_out(func: tirx.PrimFunc, graph: TileGraph) -> tuple[float, float]:
 
 
 def settlers_of(func: tirx.PrimFunc) -> dict[int, Callable[[np.ndarray], np.ndarray]]:
-    """Functions that make of any values of some parameters what the lists tell of them: the table
-    itself, and a matrix that has its zeros.
+    """Functions that make of any values of some parameters what they may be: of lists the table
+    itself, and a matrix that has its zeros; words that tell which numbers of a matrix are kept.
 
     Args:
         func: the function.
 
     Returns:
-        Place of the parameter -> function of an array like it; empty where there are no lists.
+        Place of the parameter -> function of an array like it.
     """
     told = listed_of(func)
     if told is None:
-        return {}
+        return compressed.settlers_of(func)
     place, table, axis = map(int, func.attrs[LISTED][:3])
     listed = told[1]
 

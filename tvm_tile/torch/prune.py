@@ -30,8 +30,8 @@ def prune(
 ) -> nn.Module:
     """A copy of a module whose linear layers have zeros in the place of their least weights.
 
-    Layers are pruned one by one. Blocks of zeros are left out by kernels where
-    ``Options(zeros="skip")`` lets them; of other patterns all numbers are multiplied.
+    Layers are pruned one by one. Blocks of zeros, and two of four halves, are left out by kernels
+    where ``Options(zeros="skip")`` lets them; of other patterns all numbers are multiplied.
 
     Args:
         module: module with ``nn.Linear`` layers; it stays as it is.

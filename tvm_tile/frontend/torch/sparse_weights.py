@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.sparse import SparseSemiStructuredTensor
 
@@ -63,6 +64,8 @@ def with_plain_weights(program: ExportedProgram) -> ExportedProgram:
     names = {node.name for node in fixed}
     graph = copied_graph(program)
     first = next(iter(graph.nodes))
+    # One that is packed two of four has none of its own.
+    fake_mode = detect_fake_mode([node.meta.get("val") for node in graph.nodes])
     behind = dict.fromkeys(node for node in graph.nodes if node.name in sparse)
     constants: dict[fx.Node, tuple[str, torch.Tensor]] = {}
     for node in list(graph.nodes):
@@ -77,7 +80,7 @@ def with_plain_weights(program: ExportedProgram) -> ExportedProgram:
         plain = _written_out(node, known[node.name])
         with graph.inserting_before(first):
             place = graph.placeholder(f"_plain_{node.name}")
-        with node.meta["val"].fake_mode:
+        with fake_mode:
             made = torch.empty(plain.shape, dtype=plain.dtype, device=plain.device)
         place.meta = {**node.meta, "val": made}
         constants[place] = str(place.target), plain

@@ -60,7 +60,6 @@ from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP
 from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
 
 _DEPTH = 16  # of an instruction
-_LINE_STEPS = 4  # instructions along a line
 _LEFT, _KEYS, _VALUES = range(3)  # the operands, each with a ring
 
 
@@ -118,10 +117,11 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
     values_start = keys_start + lines * tile.keys * LINE
     # With the keys contiguous a chunk is a line deep.
     deep = line if second.right.is_depth_major else tile.keys
-    values = TmaChunks(second.right, (width,), values_start, chain.keys, deep)
+    parts = -(-tile.keys // deep)
+    values = TmaChunks(second.right, (width,), values_start, chain.keys, deep, parts)
     sides = (
-        TmaChunks(first.left, (tile.rows,), 0, first.depth, line),
-        TmaChunks(first.right, (tile.keys,), keys_start, first.depth, line),
+        TmaChunks(first.left, (tile.rows,), 0, first.depth, line, lines),
+        TmaChunks(first.right, (tile.keys,), keys_start, first.depth, line, lines),
         values,
     )
     with function(found.params) as (builder, buffers):
@@ -159,35 +159,24 @@ def write_chain(found: AttentionMatch, tile: ChainTile) -> tirx.PrimFunc:
 
 def _produce(kernel: _ChainKernel) -> None:
     """The thread that asks for copies."""
-    tile, chain = kernel.tile, kernel.chain
+    chain = kernel.chain
 
-    def fill(which: int, *places: Place) -> None:
-        """Fill a stage with the chunks at some places."""
+    def fill(which: int, place: Place) -> None:
+        """Fill a stage with the chunk at a place: of the first product its whole depth."""
         side, turn = kernel.sides[which], turns[which]
         turn.wait_until_empty()
-        turn.expect(len(places) * side.size)
-        for number, place in enumerate(places):
-            side.copy(kernel.maps[which], turn, place, number)
+        turn.expect(side.size)
+        side.copy(kernel.maps[which], turn, {chain.first.depth.name: tirx.const(0), **place})
         turn.advance()
-
-    def lines(place: Place) -> list[Place]:
-        """The chunks of the first product's whole depth."""
-        starts = range(0, tile.depth, kernel.sides[_KEYS].chunk)
-        return [{**place, chain.first.depth.name: tirx.const(start)} for start in starts]
-
-    def values(place: Place) -> list[Place]:
-        """The chunks of a tile of values."""
-        first, starts = place[chain.keys.name], range(0, tile.keys, kernel.sides[_VALUES].chunk)
-        return [{**place, chain.keys.name: first + start if start else first} for start in starts]
 
     def item(origin: Place, steps: Steps) -> None:
         """Copy everything that an item needs."""
-        fill(_LEFT, *lines(origin))
+        fill(_LEFT, origin)
         with ib.serial(steps.count) as step:
             first, _ = steps.at(step)
             place = {**origin, chain.keys.name: first}
-            fill(_KEYS, *lines(place))
-            fill(_VALUES, *values(place))
+            fill(_KEYS, place)
+            fill(_VALUES, place)
 
     with ib.If(kernel.thread == 0), ib.Then():
         turns = [Turn(ring) for ring in kernel.rings]
@@ -227,15 +216,11 @@ class _ChainConsumer:
 
     def score(self) -> None:
         """Begin the scores of the tile of keys whose turn it is, as a group."""
-        kernel, tile = self.kernel, self.tile
+        kernel = self.kernel
         keys = ib.Bind(self.keys + self.turns[_KEYS].moved)
         with group(self.held.scores):
             for step in range(-(-kernel.chain.first.depth.extent // _DEPTH)):
-                line, within = divmod(step, _LINE_STEPS)
-                own, others = (
-                    line * rows * LINE // 16 + within * side.instruction_depth
-                    for rows, side in zip((tile.rows, tile.keys), kernel.sides, strict=False)
-                )
+                own, others = (side.depth_units(step) for side in kernel.sides[:_VALUES])
                 left = [self.left + T.uint64(own)]
                 self.scoring.add(self.held.scores, 0, left, keys + T.uint64(others), step > 0)
 
@@ -246,9 +231,7 @@ class _ChainConsumer:
         with group(self.held.sums, self.held.packed):
             for step in range(tile.keys // _DEPTH):
                 own = [self.held.packed[step * 4 + i] for i in range(4)]
-                line, within = divmod(step, side.chunk // _DEPTH)
-                at = line * side.size // 16 + within * side.instruction_depth
-                others = values + T.uint64(at)
+                others = values + T.uint64(side.depth_units(step))
                 adds = tirx.Not(is_first) if step == 0 else True
                 self.adding.add(self.held.sums, 0, own, others, adds)
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock
 
 from tvm_tile.graph.extract import blocks_in, extract, loads_in
 from tvm_tile.graph.tensor_format import Entries, Floats, Integers, Shared, TensorFormat
@@ -18,7 +16,7 @@ from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.made_vectors import MadeVectors, find_made_vectors
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
 from tvm_tile.schedule.rule import Task
-from tvm_tile.schedule.s_tir.steps import replace_parts
+from tvm_tile.schedule.s_tir.steps import without_blocks
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.tile.coded.few_vectors import CodedProduct
 from tvm_tile.tile.units.product import Operand
@@ -89,12 +87,12 @@ def find_coded(task: Task) -> CodedMatch | None:
     if pairs is None or not _is_known(form):
         return None
     decoded = block.body.buffer
-    func = _without(task.func, [block], decoded)
+    func = without_blocks(task.func, [block], decoded)
     behind = find_made_vectors(func, decoded)
     made = None
     if behind is not None:
         made, func, blocks = behind
-        func = _without(func, blocks, made.tensor)
+        func = without_blocks(func, blocks, made.tensor)
     graph = extract(func)
     if graph is None:
         return None
@@ -180,27 +178,3 @@ def _takes_all(found: ProductMatch, made: MadeVectors) -> bool:
     left, name = found.product.left, str(made.tensor.name)
     is_whole = math.prod(made.extents) == left.extent * found.product.depth.extent
     return left.tensor.name == name and is_whole and name not in found.epilogue.tensors
-
-
-def _without(func: tirx.PrimFunc, blocks: Sequence[SBlock], made: Any) -> tirx.PrimFunc:
-    """A function that takes what blocks make, one of their buffers, as its first parameter."""
-    written = [block.body.buffer for block in blocks]
-
-    def root(own: Any) -> Any:
-        kept = [b for b in own.alloc_buffers if not any(b.same_as(gone) for gone in written)]
-        if len(kept) == len(own.alloc_buffers):
-            return own
-        parts = list(own.body) if isinstance(own.body, tirx.SeqStmt) else [own.body]
-        rest = [part for part in parts if not any(_is_nest_of(part, block) for block in blocks)]
-        body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
-        return replace_parts(own, alloc_buffers=kept, body=body)
-
-    body = tvm_ffi.structural_map(func.body, [(SBlock, root)], order="post")
-    return tirx.PrimFunc([made, *func.params], body, func.ret_type, func.attrs)
-
-
-def _is_nest_of(statement: Any, block: Any) -> bool:
-    """Whether a statement is the loops around a block, and nothing else."""
-    while isinstance(statement, tirx.For):
-        statement = statement.body
-    return bool(getattr(statement, "block", None) is not None and statement.block.same_as(block))

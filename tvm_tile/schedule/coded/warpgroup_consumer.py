@@ -16,8 +16,8 @@ from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.ring import Turn
 from tvm_tile.schedule.units.wgmma import Instruction, group, wait
-from tvm_tile.tile.coded.warpgroup import LINE_DEPTH, STEP
-from tvm_tile.tile.products.warpgroup_tile import LINE, WARPGROUP
+from tvm_tile.tile.coded.warpgroup import STEP
+from tvm_tile.tile.products.warpgroup_tile import WARPGROUP
 from tvm_tile.tile.units.sum_layout import CORNER_ROWS
 
 _WARP = 32  # threads
@@ -127,8 +127,7 @@ class _DecodingConsumer:
         right = ib.Bind(self._right + self._turn.moved)
         with group(self._sums, left):
             for number in range(_INSTRUCTIONS):
-                line, within = divmod(step * _INSTRUCTIONS + number, LINE_DEPTH // _DEPTH)
-                begin = line * tile.width * LINE // 16 + within * kernel.vectors.instruction_depth
+                begin = kernel.vectors.depth_units(step * _INSTRUCTIONS + number)
                 own = [left[number * _FRAGMENT + i] for i in range(_FRAGMENT)]
                 # The first product of a tile does not add to what the registers hold.
                 adds = chunk > 0 if step == 0 and number == 0 else True

@@ -59,7 +59,7 @@ def write_coded_warpgroup(
     """The function of a product with a matrix of codes, and of what follows it."""
     match, product = found.found, found.found.product
     codes = _codes(found, tile)
-    vectors = TmaChunks(product.left, (tile.width,), 0, product.depth, LINE_DEPTH)
+    vectors = TmaChunks(product.left, (tile.width,), 0, product.depth, LINE_DEPTH, tile.lines)
     with function(found.params) as (builder, buffers):
         maps = [side.tensor_map(buffers) for side in (codes, vectors)]
         boxes = (product.right.free, (tile.block_rows,)), (product.left.free, (tile.width,))

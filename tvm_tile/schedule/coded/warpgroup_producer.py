@@ -18,7 +18,6 @@ from tvm_tile.schedule.tensor_cores.part import shares
 from tvm_tile.schedule.tensor_cores.place import Place
 from tvm_tile.schedule.tensor_cores.store import when
 from tvm_tile.schedule.units.ring import Turn, arrive
-from tvm_tile.tile.coded.warpgroup import LINE_DEPTH
 from tvm_tile.tile.products.warpgroup_tile import WARPGROUP
 
 
@@ -55,15 +54,13 @@ def produce(kernel: CodedWarpgroups) -> None:
 
 
 def _copy(kernel: CodedWarpgroups, turn: Turn, origin: Place, chunk: Any) -> None:
-    """Ask for a chunk of codes, and of the vectors line by line."""
+    """Ask for a chunk of codes, and of the vectors."""
     tile, depth = kernel.tile, kernel.found.found.product.depth
     codes, vectors = kernel.codes, kernel.vectors
-    turn.expect(codes.size + tile.lines * vectors.size)
+    turn.expect(codes.size + vectors.size)
     at = {**origin, codes.depth.name: chunk * tile.row_bytes}
     codes.copy(kernel.maps[0], turn, at)
-    for line in range(tile.lines):
-        at = {**origin, depth.name: chunk * tile.depth + line * LINE_DEPTH}
-        vectors.copy(kernel.maps[1], turn, at, line)
+    vectors.copy(kernel.maps[1], turn, {**origin, depth.name: chunk * tile.depth})
 
 
 def _for_shared(kernel: CodedWarpgroups, body: Callable[[int, Any], None]) -> None:

@@ -31,7 +31,7 @@ class CodedWarpgroups:
         buffers: the function's parameters by name.
         block: tiles of the product that it has.
         codes: chunks of the matrix that the copy engine brings.
-        vectors: chunks of a line of the vectors, likewise.
+        vectors: chunks of the vectors, likewise.
         maps: the descriptors of both.
         ring: ring of stages that they are brought to.
         constants: constants of the fragments, in shared memory.

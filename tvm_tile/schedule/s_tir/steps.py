@@ -94,6 +94,30 @@ def replace_value(block: SBlock, value: Any, **parts: Any) -> SBlock:
     return replace_parts(block, body=store, **parts)
 
 
+def without_blocks(func: tirx.PrimFunc, blocks: Sequence[SBlock], made: Any) -> tirx.PrimFunc:
+    """A function that takes what blocks make, one of their buffers, as its first parameter."""
+    written = [block.body.buffer for block in blocks]
+
+    def root(own: Any) -> Any:
+        kept = [b for b in own.alloc_buffers if not any(b.same_as(gone) for gone in written)]
+        if len(kept) == len(own.alloc_buffers):
+            return own
+        parts = list(own.body) if isinstance(own.body, tirx.SeqStmt) else [own.body]
+        rest = [part for part in parts if not any(_is_nest_of(part, block) for block in blocks)]
+        body = rest[0] if len(rest) == 1 else tirx.SeqStmt(rest)
+        return replace_parts(own, alloc_buffers=kept, body=body)
+
+    body = tvm_ffi.structural_map(func.body, [(SBlock, root)], order="post")
+    return tirx.PrimFunc([made, *func.params], body, func.ret_type, func.attrs)
+
+
+def _is_nest_of(statement: Any, block: Any) -> bool:
+    """Whether a statement is the loops around a block, and nothing else."""
+    while isinstance(statement, tirx.For):
+        statement = statement.body
+    return bool(getattr(statement, "block", None) is not None and statement.block.same_as(block))
+
+
 def begun(realize: SBlockRealize) -> SBlockRealize:
     """Number that a reduction's sums start from, which it stores before it adds anything."""
     block = realize.block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _AS_THEY_LIE, _SWIZZLE_128 = 0, 3  # CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_S
 _PROMOTE_256 = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _SHARED_WINDOW = 1 << 18  # bytes that a descriptor's address reaches
 _UNIT = 16  # bytes, in which descriptors count
+_SWIZZLED = 8 * LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,16 @@ class TmaChunks:
     """One operand's chunks: boxes of its tensor, lines of 128 swizzled bytes in a stage.
 
     With the depth contiguous a line is one row, 128 bytes deep, and one copy brings all rows.
-    Otherwise a line is 128 bytes of rows at one depth, and each copy brings a line of rows.
+    Otherwise a line is 128 bytes of rows at one depth, and each copy brings a line of rows. Of a
+    deeper chunk its parts, each so deep, lie one behind the other.
 
     Attributes:
         operand: operand that is copied.
         box: extents of its free axes in a tile.
         offset: bytes into a stage.
         depth: the summed axis that is cut into chunks.
-        chunk: elements of it.
+        chunk: elements of it in a part of a chunk.
+        parts: how many of these a chunk has.
         is_swizzled: whether instructions read the lines; those that threads read lie as they are,
             one behind the other, and may be of any multiple of 16 bytes.
     """
@@ -46,6 +50,7 @@ class TmaChunks:
     offset: int
     depth: Axis
     chunk: int
+    parts: int = 1
     is_swizzled: bool = True
 
     @property
@@ -56,7 +61,7 @@ class TmaChunks:
     @property
     def size(self) -> int:
         """Bytes that a chunk's copies bring, zeros outside of the tensor included."""
-        return self._copies * self._copy_size
+        return self.parts * self._copies * self._copy_size
 
     @property
     def instruction_rows(self) -> int:
@@ -68,6 +73,17 @@ class TmaChunks:
         """Units from one instruction's depth to the next."""
         lines = STEP_BYTES // self._element * LINE
         return (lines if self.is_transposed else STEP_BYTES) // _UNIT
+
+    def depth_units(self, number: int) -> int:
+        """Units from a chunk's start to a depth of it, so many times :attr:`instruction_depth`."""
+        part, within = divmod(number, self.chunk * self._element // STEP_BYTES)
+        return part * self._pitch // _UNIT + within * self.instruction_depth
+
+    @property
+    def _pitch(self) -> int:
+        """Bytes from the start of a part of a chunk to that of the next: eight lines are swizzled
+        alike."""
+        return -(-self._copies * self._copy_size // _SWIZZLED) * _SWIZZLED
 
     @property
     def _element(self) -> int:
@@ -126,21 +142,22 @@ class TmaChunks:
         )
         return pointer
 
-    def copy(self, tensor_map: Any, turn: Turn, place: Place, behind: int = 0) -> None:
+    def copy(self, tensor_map: Any, turn: Turn, place: Place) -> None:
         """Ask for the boxes of the chunk at ``place``.
 
         Args:
             tensor_map: descriptor from :meth:`tensor_map`.
             turn: role at the stage that they go to, which counts the bytes that arrive.
             place: the tile's and the chunk's first values.
-            behind: chunks that lie ahead in the stage.
         """
         rank = len(self.operand.indices)
         tma = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        for number in range(self._copies):
-            at = [value_of(index, place) for index in self.operand.indices]
+        for part, number in itertools.product(range(self.parts), range(self._copies)):
+            first = place[self.depth.name]
+            own = {**place, self.depth.name: first + part * self.chunk if part else first}
+            at = [value_of(index, own) for index in self.operand.indices]
             at[-1] = at[-1] + number * self._line if number else at[-1]
-            into = turn.pointer(self.offset + behind * self.size + number * self._copy_size)
+            into = turn.pointer(self.offset + part * self._pitch + number * self._copy_size)
             ib.evaluate(T.ptx[tma](into, T.address_of(tensor_map), *reversed(at), turn.full))
 
     def descriptor(self, start: Any, row: Any) -> Any:

@@ -3,6 +3,9 @@
 An instruction multiplies 64 rows by its width, 32 bytes of the depth. Its left operand is in shared
 memory or in registers, its right one in shared memory. What is in shared memory is told by matrix
 descriptors: :meth:`~tvm_tile.schedule.units.bulk_copies.TmaChunks.descriptor` makes them.
+
+Of a left operand with two numbers in four, an instruction multiplies twice the depth, and a word of
+each thread's says which two (:mod:`tvm_tile.graph.sparsity`).
 """
 
 from __future__ import annotations
@@ -55,13 +58,57 @@ class Instruction:
         size = element_size(self.dtypes[0])
         operands = ".".join(PTX_NAMES[dtype] for dtype in self.dtypes)
         shape = f"m{ROWS}n{self.width}k{STEP_BYTES // size}.{SUMS[self.sum_dtype][0]}"
-        own = [sums[first + i] for i in range(self.width // 2)]
+        own = self._sums(sums, first)
         modifiers = [] if self.sum_dtype == "int32" else [1, 1]  # neither operand is negated
         if size == TRANSPOSABLE:
             modifiers += map(int, self.turned)
         predicate = int(adds) if isinstance(adds, bool) else tirx.Cast("int32", adds)
         name = f"wgmma.mma_async.sync.aligned.{shape}.{operands}"
         ib.evaluate(T.ptx[name](*own, *left, right, T.ptx.pred(predicate), *modifiers))
+
+    def add_sparse(
+        self, sums: Any, first: int, left: Any, right: Any, adds: Any, told: tuple[Any, int]
+    ) -> None:
+        """Begin to add a product with a left operand in shared memory that has two numbers in four.
+
+        TVM has no name for the instruction.
+
+        Args:
+            sums: registers of float32.
+            first: number of the first sum that is added to.
+            left: the left operand's descriptor.
+            right: the right operand's descriptor.
+            adds: whether the sums are added to; if not, the product takes their place.
+            told: a thread's word that tells which numbers there are, and which half of every four
+                lanes has those that count, 0 or 1.
+        """
+        word, half = told
+        dtypes = [PTX_NAMES[dtype] for dtype in self.dtypes]
+        depth = 2 * STEP_BYTES // element_size(self.dtypes[0])
+        name = f"wgmma_sparse_m{ROWS}n{self.width}k{depth}_{'_'.join(dtypes)}"
+        name = "_".join([name, *map(str, map(int, self.turned)), str(half)])
+        own = self._sums(sums, first)
+        count = len(own)
+        instruction = f"wgmma.mma_async.sp.sync.aligned.m{ROWS}n{self.width}k{depth}.f32"
+        registers = ", ".join(f"%{i}" for i in range(count))
+        turned = ", ".join(str(int(own)) for own in self.turned)
+        source = f"""
+__forceinline__ __device__ void {name}({"".join(f"float& d{i}, " for i in range(count))}
+    unsigned long long a, unsigned long long b, unsigned int told, int adds) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 3}, 0;\\n"
+      "{instruction}.{".".join(dtypes)} {{{registers}}}, "
+      "%{count}, %{count + 1}, %{count + 2}, {half}, p, 1, 1, {turned}; }}"
+      : {", ".join(f'"+f"(d{i})' for i in range(count))}
+      : "l"(a), "l"(b), "r"(told), "r"(adds));
+}}
+"""
+        flag = tirx.Cast("int32", adds) if not isinstance(adds, bool) else tirx.const(int(adds))
+        call = T.cuda.func_call(name, *own, left, right, word, flag, source_code=source)
+        ib.evaluate(call)
+
+    def _sums(self, sums: Any, first: int) -> list[Any]:
+        """The registers that are added to, from the first on."""
+        return [sums[first + i] for i in range(self.width // 2)]
 
 
 @contextmanager

@@ -19,6 +19,12 @@ full stage only after the other has seen all of its own chunks, which come befor
 the barrier is in the very round that is asked for, or done with it, and no earlier round of the
 same parity can be taken for it. :class:`~tvm_tile.schedule.units.ring.Alternation` says whose
 turn it is.
+
+Where the right operand is kept without its zeros, two numbers in four, it is the instructions' left
+one: a chunk is then twice as deep, has words besides that tell where these numbers are, and its
+sums are those of the transposed product. A consumer's threads load their words of a stage that is
+full before they begin to multiply; none of its instructions ends before all four warps have begun
+it, so whoever has waited for them may say that the stage is empty.
 """
 
 from __future__ import annotations
@@ -38,14 +44,12 @@ from tvm_tile.device.device import Device
 from tvm_tile.schedule.pipelines.clusters import stay, store_totals
 from tvm_tile.schedule.pipelines.lists import Lists
 from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock, launch
-from tvm_tile.schedule.tensor_cores.chunks import chunk_place
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
 from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups, pack_slots
 from tvm_tile.schedule.tensor_cores.limits import bound_limits
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side
 from tvm_tile.schedule.tensor_cores.store import SumStore
-from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import (
     Alternation,
     Ring,
@@ -54,7 +58,9 @@ from tvm_tile.schedule.units.ring import (
     make_ring,
 )
 from tvm_tile.schedule.units.wgmma import SUMS, Instruction, group, wait
+from tvm_tile.schedule.wgmma.sides import Sides, Words
 from tvm_tile.tile.products.grouping import SORTED, with_sorted_rows
+from tvm_tile.tile.products.warpgroup import as_multiplied
 from tvm_tile.tile.products.warpgroup_tile import LINE, STEP_BYTES, WARPGROUP, WarpgroupTile
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.sum_layout import CORNER_ROWS
@@ -66,7 +72,7 @@ class _WarpgroupKernel:
 
     block: PersistentBlock
     tile: WarpgroupTile
-    sides: tuple[TmaChunks, TmaChunks]
+    sides: Sides
     maps: Sequence[Any]
     ring: Ring
     turns: Any  # barriers of consumers that take tiles in turns, or None
@@ -77,12 +83,9 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
     ahead of it, which list these rows and their tiles, and copy the rows side by side."""
     product, epilogue = found.product, found.epilogue
     groups, size = product.groups, math.prod(tile.rows)
-    given, product = product, with_sorted_rows(product) if groups else product
+    given, product = product, with_sorted_rows(product) if groups else as_multiplied(product)
     left, right = product.left, product.right
-    sides = (
-        TmaChunks(left, tile.rows, 0, product.depth, tile.depth),
-        TmaChunks(right, tile.columns, tile.block_rows * LINE, product.depth, tile.depth),
-    )
+    sides = Sides.of(product, tile)
     with function(found.params) as (builder, buffers):
         table = list_groups(found, size, buffers, device)
         if groups is not None and table is not None:
@@ -91,7 +94,7 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
             buffers = {**buffers, SORTED: IRBuilder.name(SORTED, copy)}
             with ib.attr(ON_DEVICE):
                 gather_rows(given, table, buffers, bound_limits(found.limits))
-        maps = [side.tensor_map(buffers) for side in sides]
+        maps = [side.tensor_map(buffers) for side in sides.copied]
         boxes = (left.free, tile.rows), (right.free, tile.columns)
         lists = _lists(boxes, product, buffers)
         block = launch(product, boxes, tile, found.limits, lists, table)
@@ -106,8 +109,9 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         rows: Side = Boxed(left, tile.rows, tile.block_rows)
         if groups is not None and table is not None:
             rows = GroupRows(groups, table.order)
-        columns = Boxed(right, tile.columns, tile.width).of_elements(product.sums)
-        store = SumStore(rows, columns, epilogue, seen, memory, sums=product.sums)
+        columns: Side = Boxed(right, tile.columns, tile.width).of_elements(product.sums)
+        stored = (columns, rows) if tile.is_turned else (rows, columns)
+        store = SumStore(*stored, epilogue, seen, memory, tile.layout, product.sums)
         block.specialise(partial(_produce, kernel), partial(_consume, kernel, store))
     return builder.get()
 
@@ -128,10 +132,10 @@ def _produce(kernel: _WarpgroupKernel) -> None:
 
         def fill(origin: Place) -> None:
             def fill_stage(chunk: Any) -> None:
-                place = {**origin, **chunk_place(block.product, tile.depth, chunk)}
+                place = kernel.sides.place(origin, chunk)
                 turn.wait_until_empty()
-                turn.expect(sum(side.size for side in kernel.sides))
-                for side, tensor_map in zip(kernel.sides, kernel.maps, strict=True):
+                turn.expect(sum(side.size for side in kernel.sides.copied))
+                for side, tensor_map in zip(kernel.sides.copied, kernel.maps, strict=True):
                     side.copy(tensor_map, turn, place)
                 turn.advance()
 
@@ -151,8 +155,9 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
     start = ib.Bind(T.cuda.cvta_generic_to_shared(ring.data.ptr_to([0])))
     number = ib.Bind(thread // WARPGROUP) if tile.alternates else thread // WARPGROUP
     rows = tirx.const(0) if tile.alternates else number * (tile.instructions * 64)
-    left, right = kernel.sides
+    left, right = kernel.sides.left, kernel.sides.right
     descriptors = (left.descriptor(start, rows), right.descriptor(start, tirx.const(0)))
+    words = None if tile.sparsity is None else Words(tile, ring.data)
     turn = Turn(ring)
     alternation = Alternation(number, kernel.turns) if tile.alternates else None
 
@@ -162,8 +167,10 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
             alternation.wait()
         with ib.serial(count) as chunk:
             turn.wait_until_full()
+            if words is not None:
+                words.load(turn, thread)
             with group():
-                _multiply(kernel, registers, descriptors, turn, chunk)
+                _multiply(kernel, registers, descriptors, turn, chunk, words)
             with ib.If(chunk > 0), ib.Then():
                 wait(1)
                 turn.release(turn.previous, thread % WARPGROUP == 0)
@@ -178,7 +185,8 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
             _store_sums(store, tile, sums, thread, origin)
             return
         _keep_sums(store, tile, sums, thread)
-        store_totals(store, block, tile.width, thread, origin)
+        columns = tile.block_rows if tile.is_turned else tile.width
+        store_totals(store, block, columns, thread, origin)
 
     if alternation is None:
         block.for_tiles(compute)
@@ -188,23 +196,34 @@ def _consume(kernel: _WarpgroupKernel, store: SumStore) -> None:
 
 
 def _multiply(
-    kernel: _WarpgroupKernel, registers: Any, descriptors: tuple[Any, Any], turn: Turn, chunk: Any
+    kernel: _WarpgroupKernel,
+    registers: Any,
+    descriptors: tuple[Any, Any],
+    turn: Turn,
+    chunk: Any,
+    words: Words | None,
 ) -> None:
-    """The instructions of one chunk."""
-    tile, (left, right) = kernel.tile, kernel.sides
-    dtypes = [side.operand.tensor.dtype for side in kernel.sides]
-    turned = [side.is_transposed for side in kernel.sides]
+    """The instructions of one chunk, with their words where the left operand has two numbers in
+    four."""
+    tile, left, right = kernel.tile, kernel.sides.left, kernel.sides.right
+    dtypes = [side.operand.tensor.dtype for side in (left, right)]
+    turned = [side.is_transposed for side in (left, right)]
     instruction = Instruction(tile.width, dtypes, turned, tile.sum_dtype)
     moved = turn.moved
     first, second = (ib.Bind(descriptor + moved) for descriptor in descriptors)
     for step in range(LINE // STEP_BYTES):
         for number in range(tile.instructions):
             rows = number * left.instruction_rows + step * left.instruction_depth
-            own = [first + T.uint64(rows)]
-            others = second + T.uint64(step * right.instruction_depth)
+            own = first + T.uint64(rows)
+            others = second + T.uint64(right.depth_units(step * tile.lines))
             # The first product of a tile does not add to what the registers hold.
             adds = chunk > 0 if step == 0 else True
-            instruction.add(registers, number * (tile.width // 2), own, others, adds)
+            held = number * (tile.width // 2)
+            if words is None:
+                instruction.add(registers, held, [own], others, adds)
+            else:
+                told = words.of(number, step)
+                instruction.add_sparse(registers, held, own, others, adds, told)
 
 
 def _store_sums(
@@ -222,7 +241,12 @@ def _store_sums(
     for instruction in range(tile.instructions):
         row = ib.Bind(_first_row(tile, thread // 32, instruction))
         held = instruction * tile.width // 2
-        store.write(sums, held, row, (0, tile.width), thread, origin)
+        if not tile.is_turned:
+            store.write(sums, held, row, (0, tile.width), thread, origin)
+            continue
+        for first in range(0, tile.width, tile.together):
+            neighbours = row, CORNER_ROWS
+            store.write(sums, held + first // 2, first, neighbours, thread, origin)
 
 
 def _keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> None:
@@ -230,11 +254,20 @@ def _keep_sums(store: SumStore, tile: WarpgroupTile, sums: Any, thread: Any) -> 
     warp, lane = ib.Bind(thread // 32), ib.Bind(thread % 32)
     for instruction in range(tile.instructions):
         first = ib.Bind(_first_row(tile, warp, instruction))
+        held = instruction * tile.width // 2
+        if not tile.is_turned:
+            _lay_down(store, sums, held, tile.width, lane, (first, 0))
+            continue
+        for column in range(0, tile.width, tile.together):
+            _lay_down(store, sums, held + column // 2, CORNER_ROWS, lane, (column, first))
 
-        def at(row: Any, column: Any, first: Any = first) -> list[Any]:
-            return [first + row, column]
 
-        store.lay_down(sums, instruction * tile.width // 2, tile.width, lane, at)
+def _lay_down(
+    store: SumStore, sums: Any, held: int, columns: int, lane: Any, start: tuple[Any, Any]
+) -> None:
+    """Put a thread's sums of ``columns`` columns into the part, from a row and a column on."""
+    row, column = start
+    store.lay_down(sums, held, columns, lane, lambda r, c: [row + r, column + c])
 
 
 def _first_row(tile: WarpgroupTile, warp: Any, instruction: int) -> Any:

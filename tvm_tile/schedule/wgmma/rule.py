@@ -4,6 +4,9 @@
 ``kernel.py`` writes them. Of float32 the instructions read tf32, as it lies in memory: thirteen
 bits of the mantissa are cut off, not rounded. So it is taken only for a device that may
 (:func:`tvm_tile.device.with_tf32`).
+
+A matrix that a function makes of what is kept of it, two numbers of four, is not made: instructions
+take what is kept (:mod:`tvm_tile.schedule.compressed`).
 """
 
 from __future__ import annotations
@@ -13,16 +16,19 @@ from dataclasses import replace
 from functools import partial
 
 from tvm_tile.device.device import Device
+from tvm_tile.graph.sparsity import TWO_OF_FOUR, Compressed, places_shape
+from tvm_tile.graph.tile_graph import AffineIndex, Axis, Tensor
+from tvm_tile.schedule.compressed import CompressedMatrix, compressed_of
 from tvm_tile.schedule.listed import listed_of
 from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in, in_pairs
 from tvm_tile.schedule.tensor_cores.over_extents import Values, times_over
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.schedule.wgmma.kernel import write_kernel
+from tvm_tile.tile.products.copyable import LONGEST_STEP
 from tvm_tile.tile.products.grouping import can_be_sorted, with_sorted_rows
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.products.warpgroup import (
-    LONGEST_STEP,
     construct_warpgroup,
     shorter_work,
     warpgroup_dtypes,
@@ -54,6 +60,10 @@ def wgmma_over(task: Task, tile: str, points: Sequence[Values]) -> list[float] |
 def _find(task: Task) -> ProductMatch | None:
     """The product of a function, as copies have it."""
     dtypes = warpgroup_dtypes(task.device)
+    compressed = compressed_of(task.func)
+    if compressed is not None:
+        found = find_in(replace(task, func=compressed.func), dtypes)
+        return None if found is None else _with_compressed(found, compressed, task)
     found = in_pairs(find_in(task, dtypes, of_halves=True, in_groups=True))
     if found is None:
         return None
@@ -83,6 +93,37 @@ def _with_lists(product: Product, task: Task) -> Product:
         return replace(side, listed=listed) if is_told and is_whole else side
 
     return replace(product, left=own(product.left), right=own(product.right))
+
+
+def _with_compressed(
+    found: ProductMatch, matrix: CompressedMatrix, task: Task
+) -> ProductMatch | None:
+    """The product with a matrix that is kept without its zeros; ``None`` where it is none of two
+    matrices, the kept one whole."""
+    product, name = found.product, str(matrix.func.params[0].name)
+    is_last = product.right.tensor.name == name
+    own = product.right if is_last else product.left
+    if own.tensor.name != name or product.steps or product.batch or len(own.free) != 1:
+        return None
+    if (own.extent, product.depth.extent) != matrix.shape or name in found.epilogue.tensors:
+        return None
+    kept = _without_zeros(own, product.depth, matrix)
+    product = replace(product, right=kept) if is_last else replace(product, left=kept)
+    return replace(found, product=product, params=task.func.params)
+
+
+def _without_zeros(own: Operand, depth: Axis, matrix: CompressedMatrix) -> Operand:
+    """The operand that has the kept numbers of one that is a whole matrix: its rows as they were,
+    half of its elements side by side."""
+    rows, _ = matrix.shape
+    half = Axis(f"{depth.name}.kept", depth.extent // 2, is_reduce=True)
+    tensor = Tensor(matrix.values, (rows, half.extent), own.tensor.dtype)
+    indices = tuple(AffineIndex(((axis.name, 1),)) for axis in (*own.free, half))
+    strides = half.extent * tensor.element_size, tensor.element_size
+    words = Tensor(matrix.places, places_shape(*matrix.shape), "uint32")
+    size = tensor.size + words.size
+    compressed = Compressed(TWO_OF_FOUR, words.name)
+    return Operand(tensor, indices, own.free, True, strides, size, size, compressed=compressed)
 
 
 def _has_short_lines(product: Product, device: Device) -> bool:

@@ -14,7 +14,8 @@ from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.tile.attention.chain import WIDEST, Chain
 from tvm_tile.tile.attention.rounds import Rounds, WalkingTile, balanced
 from tvm_tile.tile.attention.weighing import WeighingCounts
-from tvm_tile.tile.products.warpgroup import is_copyable, warpgroup_dtypes
+from tvm_tile.tile.products.copyable import is_copyable
+from tvm_tile.tile.products.warpgroup import warpgroup_dtypes
 from tvm_tile.tile.products.warpgroup_tile import BARRIER_BYTES, LINE, ROWS, WARPGROUP
 from tvm_tile.tile.tile import ranked
 from tvm_tile.tile.time import AMID, Part, Scene, Unit, Work

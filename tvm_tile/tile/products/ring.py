@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.tile.products.store_work import SUM_BYTES, StoreWork, store_part
-from tvm_tile.tile.products.warpgroup_tile import WARPGROUP, RingTile
+from tvm_tile.tile.products.warpgroup_tile import ROWS, WARPGROUP, RingTile, WarpgroupTile
 from tvm_tile.tile.residency import divide_registers, launched_registers, shared_capacity
 from tvm_tile.tile.time import WAVEFRONT, Part, Unit, Work
-from tvm_tile.tile.units.sum_layout import CORNER_ROWS, MMA_SUMS, QUAD
+from tvm_tile.tile.units.sum_layout import MMA_SUMS, QUAD
 
 SPLITS = (1, 2, 4, 8)  # larger clusters are not portable
 _PAIR = 2  # blocks of a cluster that finds its place anywhere
@@ -63,13 +63,18 @@ def _can_split(tile: RingTile, device: Device, least_chunks: int) -> bool:
     return tile.tiles * tile.splits <= usable and last >= least_chunks
 
 
-def chunk_flops(tile: RingTile) -> int:
-    """Operations of the tensor cores for a chunk, those included for which they idle."""
-    return 2 * tile.block_rows * max(tile.width, _NARROWEST) * tile.depth
+def chunk_flops(tile: WarpgroupTile) -> int:
+    """Operations of the tensor cores for a chunk, those included for which they idle.
+
+    With half of the left operand's numbers an instruction takes as long as shared memory serves it:
+    of twice the depth in the same time the right operand alone is 128 bytes a cycle.
+    """
+    read = 0 if tile.sparsity is None else ROWS // tile.lines  # columns as large as what is left
+    return 2 * tile.block_rows * max(tile.width + read, _NARROWEST) * tile.depth
 
 
 def ring_work(
-    tile: RingTile,
+    tile: WarpgroupTile,
     device: Device,
     chunk: Part,
     work: StoreWork,
@@ -115,15 +120,15 @@ def ring_work(
     )
 
 
-def _store(tile: RingTile, work: StoreWork, moved: tuple[int, int]) -> tuple[Part]:
+def _store(tile: WarpgroupTile, work: StoreWork, moved: tuple[int, int]) -> tuple[Part]:
     """The store of a tile's sums, behind its last instructions and in its consumers' turn."""
-    shape = (_WARPS * tile.sharers, CORNER_ROWS * tile.instructions, tile.width)
-    part = store_part(work, MMA_SUMS, shape, moved[1], tile.tiles)
+    shape = (_WARPS * tile.sharers, *tile.warp_sums)
+    part = store_part(work, tile.layout, shape, moved[1], tile.tiles)
     handed = 1 / part.repeats if tile.alternates else 0
     return (replace(part, steps=1 / part.repeats, exchanges=part.exchanges + handed),)
 
 
-def _split_parts(tile: RingTile, work: StoreWork, size: int) -> tuple[Part, Part]:
+def _split_parts(tile: WarpgroupTile, work: StoreWork, size: int) -> tuple[Part, Part]:
     """What a block does with its part of a tile's sums, and with its share of their totals.
 
     All blocks of a cluster wait for one another before the totals and behind them.
@@ -137,7 +142,7 @@ def _split_parts(tile: RingTile, work: StoreWork, size: int) -> tuple[Part, Part
     held = tile.instructions * tile.width / 2  # sums of a thread
     wavefronts = warps * held * MMA_SUMS.warp * SUM_BYTES / WAVEFRONT
     kept = Part(
-        moves=warps * held / MMA_SUMS.run,
+        moves=warps * held / tile.layout.run,
         wavefronts=wavefronts,
         steps=1,
         meetings=2,

@@ -10,6 +10,10 @@ While a block stores its sums, its tensor cores idle. Where depth is shallow tha
 time, so several blocks may share a multiprocessor, each with a part of its memory and registers. Or
 two consumers take tiles in turns (CUTLASS calls it ping-pong): while one stores, the other
 multiplies.
+
+A matrix that is kept without its zeros (:class:`~tvm_tile.graph.sparsity.Compressed`) is the
+instructions' left operand, whichever of the product's it is: its rows are theirs, and a line of
+what is kept meets two lines of each column.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from dataclasses import replace
 import numpy as np
 
 from tvm_tile.device.device import RATED_AS, STATIC_SHARED_LIMIT, Device, MatrixInstruction
+from tvm_tile.graph.sparsity import TWO_OF_FOUR
 from tvm_tile.graph.tile_graph import Axis, element_size
+from tvm_tile.tile.products.copyable import ALIGNMENT, is_copyable
 from tvm_tile.tile.products.grouping import gathering_work, grouping_work, packing_work
 from tvm_tile.tile.products.ring import (
     SPLITS,
@@ -53,10 +59,8 @@ _SHAPES = ((1, False, 1), (2, False, 1), (2, False, 2), (2, True, 1), (2, True, 
 _OPERANDS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "uint8")
 _DTYPES = {dtype: RATED_AS.get(dtype, dtype) for dtype in _OPERANDS}
 TRANSPOSABLE = 2  # bytes of an element, of which the rows may be contiguous
-_ALIGNMENT = 16  # bytes, of strides and of where a box begins in its contiguous dimension
 _BOX = 256
 _LEAST_NEIGHBOURS = 32  # columns of the last axis, where a tile has several
-_RANK = 5
 _MOST_BLOCKS = 8  # of a multiprocessor's threads each takes an eighth, or more
 # Blocks of a sum, and of a multiprocessor: clusters have theirs for themselves.
 _SHARES = (*((splits, 1) for splits in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
@@ -65,7 +69,6 @@ _LEAST_CHUNKS = 2  # of each block that shares a sum
 _FEWEST_STAGES = 2
 _OTHER_REGISTERS = 40  # of a consumer thread, besides its sums
 _OPERAND_REGISTERS = 26  # besides an instruction's sums: ptxas asks for them at the launch
-LONGEST_STEP = 8  # elements that a copy may step over
 
 
 def construct_warpgroup(
@@ -75,6 +78,7 @@ def construct_warpgroup(
 
     ``work`` is what becomes of the sums, ``scene`` where the kernel runs.
     """
+    product = as_multiplied(product)
     if not _can_be_multiplied(product, device) or not _can_be_copied(product):
         return ()
     tiles = (
@@ -96,8 +100,16 @@ def shorter_work(product: Product, device: Device, tile: WarpgroupTile, work: St
         tile: a tile whose grid stays as it is.
         work: work on the sums before they are stored.
     """
+    product = as_multiplied(product)
     tiles = _count(product, tile.rows, tile.columns)
     return work_of(product, device, replace(tile, tiles=tiles), work)
+
+
+def as_multiplied(product: Product) -> Product:
+    """The product with its operands as instructions take them: a compressed one on the left."""
+    if product.right.compressed is None:
+        return product
+    return replace(product, left=product.right, right=product.left)
 
 
 def _count(product: Product, rows: Sequence[int], columns: Sequence[int]) -> int:
@@ -124,6 +136,13 @@ def warpgroup_dtypes(device: Device) -> frozenset[str]:
     return frozenset(dtype for dtype, name in _DTYPES.items() if name in _instructions(device))
 
 
+def compressed_dtypes(device: Device) -> frozenset[str]:
+    """Element types of :func:`warpgroup_dtypes` of which one operand may have two numbers in each
+    four that are summed up, as :class:`~tvm_tile.graph.sparsity.Compressed` says."""
+    known, rated = _instructions(device), f" {TWO_OF_FOUR}"
+    return frozenset(dtype for dtype in _DTYPES if _DTYPES[dtype] + rated in known)
+
+
 def dtypes_by_depth(device: Device) -> frozenset[str]:
     """Element types of :func:`warpgroup_dtypes` whose summed axis must be contiguous."""
     known = warpgroup_dtypes(device)
@@ -138,40 +157,33 @@ def _instructions(device: Device) -> dict[str, MatrixInstruction]:
 def _can_be_multiplied(product: Product, device: Device) -> bool:
     """Whether an instruction of the device takes both operands, perhaps of two dtypes."""
     left, right = (_DTYPES.get(o.tensor.dtype) for o in (product.left, product.right))
-    return left == right and left in _instructions(device)
+    return left == right and left is not None and _rated(product) in _instructions(device)
+
+
+def _rated(product: Product) -> str:
+    """The type by which the device's record names the instructions of a product."""
+    dtype, sparsity = _DTYPES[product.left.tensor.dtype], product.left.sparsity
+    return dtype if sparsity is None else f"{dtype} {sparsity}"
+
+
+def _depth(product: Product) -> int:
+    """Summed elements of a chunk: a line of the left operand's rows."""
+    line, sparsity = LINE // product.left.tensor.element_size, product.left.sparsity
+    return line if sparsity is None else line * sparsity.of // sparsity.kept
 
 
 def _can_be_copied(product: Product) -> bool:
     """Whether both operands are tensors that TMA takes, and as wgmma reads them."""
     for operand in (product.left, product.right):
+        if operand.compressed is not None:
+            if operand.strides[0] % ALIGNMENT:
+                return False
+            continue  # it is kept as it is copied
         if operand.tensor.element_size != TRANSPOSABLE and not operand.is_depth_major:
             return False  # the instruction cannot transpose it
-        if not is_copyable(operand, product.depth):
+        if not is_copyable(operand, product.depth, _depth(product)):
             return False
     return True
-
-
-def is_copyable(operand: Operand, depth: Axis) -> bool:
-    """Whether an operand is a tensor that TMA takes, chunks of its depth at a time."""
-    if not _ends_with_depth(operand, depth):
-        return False  # chunks would go on into what lies behind
-    names = {axis.name for axis in operand.free} | {depth.name}
-    steps = [c for index in operand.indices for name, c in index.terms if name in names]
-    if len(operand.indices) > _RANK or max(steps) > LONGEST_STEP:
-        return False
-    # A box that begins elsewhere along the contiguous dimension is an illegal instruction. Tiles
-    # and chunks begin aligned: what is left is a slice's or padding's offset.
-    starts = (*operand.strides[:-1], operand.indices[-1].offset * operand.tensor.element_size)
-    return not any(start % _ALIGNMENT for start in starts)
-
-
-def _ends_with_depth(operand: Operand, depth: Axis) -> bool:
-    """Whether what the last chunk has too much lies outside of the tensor, and is zero."""
-    if depth.extent % (LINE // operand.tensor.element_size) == 0:
-        return True
-    sizes = zip(operand.indices, operand.tensor.shape, strict=True)
-    end = next((i.offset, extent) for i, extent in sizes if i.coefficient(depth.name))
-    return depth.extent + end[0] >= end[1]
 
 
 def _tiles(product: Product, device: Device) -> Iterator[WarpgroupTile | None]:
@@ -215,6 +227,8 @@ def _box(operand: Operand, size: int, line: int, least: int = 1) -> tuple[int, .
     axes = operand.free
     if not axes:
         return ()
+    if operand.compressed is not None:
+        return (size,)  # words tell of whole instructions' rows
     if not operand.is_depth_major:
         return (*(1 for _ in axes[:-1]), size) if size % line == 0 else None
     if len(axes) == 1 and _step_of(operand, axes[0]) == 1:
@@ -268,7 +282,7 @@ def _tile(
     tile = WarpgroupTile(
         rows=rows,
         columns=columns,
-        depth=LINE // product.left.tensor.element_size,
+        depth=_depth(product),
         consumers=consumers,
         alternates=alternates,
         instructions=instructions,
@@ -277,6 +291,8 @@ def _tile(
         splits=splits,
         blocks=blocks,
         sum_dtype=sum_dtype,
+        sparsity=product.left.sparsity,
+        is_turned=product.write.contiguous_axis in {axis.name for axis in product.left.free},
         tiles=_count(product, rows, columns),
         chunks=math.prod(line_chunks(product)),
         registers=width * instructions // 2 + _OTHER_REGISTERS,
@@ -316,7 +332,7 @@ def _listed(product: Product, device: Device, tile: WarpgroupTile) -> WarpgroupT
 
 def line_chunks(product: Product) -> list[int]:
     """Chunks, a line deep, of a tile's whole sum along the steps and the depth, in this order."""
-    return chunk_counts(product, LINE // product.left.tensor.element_size)
+    return chunk_counts(product, _depth(product))
 
 
 def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWork) -> Work:
@@ -327,25 +343,29 @@ def work_of(product: Product, device: Device, tile: WarpgroupTile, work: StoreWo
     counted = [side.extent / math.prod(counts(side.free, box)) for side, box in sides]
     if product.groups is not None:
         counted[0] = product.groups.count / product.groups.tiles(tile.rows[0])
-    length = depth * left.tensor.element_size
-    filled = sum(counted) * length
-    asked = sum(
-        rows * (_in_lines(side, length) if side.is_depth_major else length)
-        for (side, _), rows in zip(sides, counted, strict=True)
+    told = 0.0 if left.compressed is None else counted[0] * left.compressed.places_bytes(depth)
+    lengths = [side.depth_bytes(depth) for side, _ in sides]
+    rows = list(zip(counted, lengths, strict=True))
+    filled = told + sum(count * length for count, length in rows)
+    asked = told + sum(
+        count * (_in_lines(side, length) if side.is_depth_major else length)
+        for (side, _), (count, length) in zip(sides, rows, strict=True)
     )
     line = LINE // left.tensor.element_size
     copies = sum(1 if side.is_depth_major else box[-1] // line for side, box in sides)
     warps = WARPGROUP // device.warp_size * tile.sharers
     multiplied = LINE // STEP_BYTES * tile.instructions
+    # Words that tell which numbers are kept, and the other line of the columns.
+    beside = 0 if tile.sparsity is None else 2 + warps * tile.instructions
     chunk = Part(
         fills=asked,
         operations=warps * (multiplied * _OF_AN_INSTRUCTION + _OF_A_GROUP),
-        moves=copies + _OF_A_STAGE * (1 + warps),
+        moves=copies + beside + _OF_A_STAGE * (1 + warps),
         wavefronts=filled / WAVEFRONT,
         flops=chunk_flops(tile),
     )
     moved = (product.read_size, product.write.tensor.size)
-    found = ring_work(tile, device, chunk, work, moved, _DTYPES[left.tensor.dtype])
+    found = ring_work(tile, device, chunk, work, moved, _rated(product))
     if product.groups is None:
         return found
     listing = grouping_work(product.groups, device)

@@ -10,8 +10,17 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
+from tvm_tile.graph.sparsity import PLACES_DEPTH, PLACES_ROWS, PLACES_WORDS, Sparsity
 from tvm_tile.tile.tile import Tile
-from tvm_tile.tile.units.sum_layout import CORNER_PITCH, CORNER_ROWS
+from tvm_tile.tile.units.sum_layout import (
+    CORNER_COLUMNS,
+    CORNER_PITCH,
+    CORNER_ROWS,
+    MMA_SUMS,
+    QUAD,
+    SumLayout,
+    turned_sums,
+)
 
 LINE = 128  # bytes of a swizzled row: the depth of a chunk, or the columns of a transposed one
 WARPGROUP = 128  # threads
@@ -20,6 +29,7 @@ STEP_BYTES = 32  # of its depth
 BARRIER_BYTES = 2048  # bytes kept free for the barriers and for aligning the ring
 # Floats behind a row of a block's part of a split sum: neighbouring rows begin on different banks.
 PARTIAL_PADDING = 8
+_WORD = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,23 +125,60 @@ class WarpgroupTile(RingTile):
         rows: extent of each of the left operand's free axes in a block's tile.
         columns: the same for the right operand's columns.
         sum_dtype: type of the sums, four bytes each.
+        sparsity: how many of a row's neighbours the left operand has; ``None`` where all.
+        is_turned: whether neighbours in the output are rows, not columns.
     """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     sum_dtype: str
+    sparsity: Sparsity | None = None
+    is_turned: bool = False
+
+    @property
+    def lines(self) -> int:
+        """Lines of the right operand's columns that meet one of the left operand's rows."""
+        return 1 if self.sparsity is None else self.sparsity.of // self.sparsity.kept
+
+    @property
+    def places_start(self) -> int:
+        """Bytes of a stage ahead of the words that tell which numbers the left operand has."""
+        return (self.block_rows + self.width * self.lines) * LINE
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of a stage: a chunk of either operand."""
-        return (self.block_rows + self.width) * LINE
+        """Bytes of a stage: a chunk of either operand, and of such words."""
+        if self.sparsity is None:
+            return self.places_start
+        words = self.block_rows // PLACES_ROWS * self.depth // PLACES_DEPTH * PLACES_WORDS
+        return self.places_start + words * _WORD
+
+    @property
+    def together(self) -> int:
+        """Columns whose sums a warp stores together, where rows are neighbours."""
+        return math.gcd(self.width, CORNER_COLUMNS)
+
+    @property
+    def layout(self) -> SumLayout:
+        """How the sums that a warp stores together lie in its registers."""
+        return turned_sums(self.together) if self.is_turned else MMA_SUMS
+
+    @property
+    def warp_sums(self) -> tuple[int, int]:
+        """Extents of a warp's sums as they are stored, neighbours the last."""
+        across, down = CORNER_ROWS, self.instructions * self.width
+        return (down, across) if self.is_turned else (across * self.instructions, self.width)
 
     @property
     def store_shape(self) -> tuple[int, ...]:
         """Sums that go out together: the block's part of them, or a corner a warp.
 
-        Their padding keeps neighbouring rows on different banks.
+        Their padding keeps neighbouring rows, or columns, on different banks.
         """
+        if self.is_turned:
+            if self.splits > 1:
+                return (self.width, self.block_rows + QUAD)
+            return (4 * self.consumers, self.together, CORNER_ROWS + QUAD)
         if self.splits > 1:
             return (self.block_rows, self.width + PARTIAL_PADDING)
         return (4 * self.consumers, CORNER_ROWS, CORNER_PITCH)
@@ -139,4 +186,5 @@ class WarpgroupTile(RingTile):
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows, columns = ("x".join(map(str, box)) for box in (self.rows, self.columns))
-        return f"block {rows} by {columns}, {RingTile.describe(self)}"
+        kept = "" if self.sparsity is None else f", {self.sparsity} of the rows"
+        return f"block {rows} by {columns}, {RingTile.describe(self)}{kept}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_tile.graph.positions import Grouped, Listed
+from tvm_tile.graph.sparsity import Compressed, Sparsity
 from tvm_tile.graph.tile_graph import Access, AffineIndex, Axis, Operator, Tensor
 
 _Dimension = tuple[int, AffineIndex, int]  # extent, index, stride in bytes
@@ -31,6 +32,8 @@ class Operand:
         size: bytes in memory.
         read_size: bytes of these that are read, which are fewer of a slice.
         listed: chunks of the depth that are not zeros; ``None`` where all may have others.
+        compressed: how a matrix is kept of which ``tensor`` has some numbers alone, and another one
+            tells which they are; ``None`` where it has all.
     """
 
     tensor: Tensor
@@ -41,11 +44,22 @@ class Operand:
     size: int
     read_size: int
     listed: Listed | None = None
+    compressed: Compressed | None = None
 
     @property
     def extent(self) -> int:
         """Rows of the left operand, columns of the right one."""
         return math.prod(axis.extent for axis in self.free)
+
+    def depth_bytes(self, depth: float) -> float:
+        """Bytes of the tensor along so many summed elements of a row, or of a column."""
+        share = 1.0 if self.sparsity is None else self.sparsity.share
+        return depth * share * self.tensor.element_size
+
+    @property
+    def sparsity(self) -> Sparsity | None:
+        """How many of a row's neighbours the tensor has; ``None`` where all."""
+        return None if self.compressed is None else self.compressed.sparsity
 
     @property
     def is_within_reach(self) -> bool:
