@@ -41,7 +41,9 @@ OPENING = re.compile(
     r"(tile_ask_for\w*|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);(?:\n  \})?"
 )
 # Between them stand declarations, which do nothing.
-DECLARED = re.compile(r"  ((extern )?__shared__ )?((alignas|__align__)\(\d+\) )?(\w+ )+\w+\[\d*\];\n")
+DECLARED = re.compile(
+    r"  ((extern )?__shared__ )?((alignas|__align__)\(\d+\) )?(\w+ )+\w+\[\d*\];\n"
+)
 WAIT = "tvm_builtin_ptx_griddepcontrol_wait"
 
 

@@ -71,6 +71,13 @@ def channel_shuffle(x: Any, y: Any) -> Any:
     return op.nn.relu(parts[0]), op.exp(parts[1])
 
 
+def shuffle_to_nchw(x: Any, y: Any) -> Any:
+    """Of images in NHWC, channels of the two in turns, in NCHW."""
+    n, h, w, c = (int(extent) for extent in x.ty.shape)
+    both = op.concat([op.expand_dims(x, 1), op.expand_dims(y, 1)], 1)
+    return op.reshape(op.permute_dims(both, [0, 4, 1, 2, 3]), (n, 2 * c, h, w))
+
+
 def roll(x: Any, shift: int) -> Any:
     parts = op.split(x, [shift], 1)
     return op.concat((parts[1], parts[0]), 1)
@@ -110,6 +117,7 @@ CASES = (
                                               [0, 1, 3, 2, 4, 5]), (8, 49, 24)),
          f16(2, 14, 14, 24)),
     case("channel_shuffle", "", channel_shuffle, f16(2, 12, 14, 14), f16(2, 12, 14, 14)),
+    case("shuffle_to_nchw_odd", "", shuffle_to_nchw, f16(2, 28, 28, 58), f16(2, 28, 28, 58)),
     case("concat_aligned", "", lambda *x: op.concat(x, -1), f16(40, 32), f16(40, 64), f16(40, 8)),
     case("concat_misaligned", "", lambda *x: op.concat(x, -1), f16(40, 9), f16(40, 15)),
     case("concat_of_transposed", "", lambda x, y: op.concat((to_nchw(x), y), 1),

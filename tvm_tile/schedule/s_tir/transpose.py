@@ -200,13 +200,13 @@ class _CopyWriter:
                 values[var] = self.placed(part, rounds.each)
         target = self.digits.buffers[-1][0]
         value = substituted(self.placed(self.value, rounds.each), values)
-        tensor, first = self.shaped(target, self.placed(self.digits.place, rounds.first))
+        first = self.placed(self.digits.place, rounds.first)
         if vector > 1:
             own = self.buffer("result", vector, str(target.ty.dtype), "local")
             body = tirx.BufferStore(own, value, [lane])
             statements.append(self.loop(lane, vector, tirx.ForKind.UNROLLED, body))
             value = tirx.BufferLoad(own, [lane])
-        body = tirx.BufferStore(tensor, value, _moved(first, lane))
+        body = tirx.BufferStore(*self.wide_place(target, first, lane, value))
         statements.append(self.loop(lane, vector, tirx.ForKind.VECTORIZED, body))
         inner: Any = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
         guarded = self.guarded(rounds.test, inner)
@@ -216,8 +216,7 @@ class _CopyWriter:
         """A part with loads that go on by a lane each from the first, and tests that do not."""
 
         def load(node: ir.TensorLoad) -> Any:
-            tensor, first = self.shaped(node.source, node.indices[0])
-            return tirx.BufferLoad(tensor, _moved(first, rounds.lane))
+            return tirx.BufferLoad(*self.wide_place(node.source, node.indices[0], rounds.lane))
 
         moved = tvm_ffi.structural_map(part, (ir.TensorLoad, load), order="post")
         return self.placed(moved, rounds.first)
@@ -240,6 +239,18 @@ class _CopyWriter:
         """The tensor that a flat one stands for, and its indices of a flat place."""
         (tensor,) = (own for flat, own in self.digits.buffers if flat.same_as(stand_in))
         return tensor, split(place, [int(extent) for extent in tensor.ty.shape])
+
+    def wide_place(self, stand_in: Any, first: Any, lane: Any, *value: Any) -> tuple[Any, ...]:
+        """The tensor that a flat one stands for, ``value`` if it is to be stored, and the indices
+        of a vector's elements, given the first's place.
+
+        They count on in the last dimension, as memory does: divided among the dimensions, TVM would
+        compute an index for each element, and not see that they are neighbours.
+        """
+        (tensor,) = (own for flat, own in self.digits.buffers if flat.same_as(stand_in))
+        last = [first + lane] if tensor.ty.shape else []
+        indices = [self.number(0) for _ in list(tensor.ty.shape)[1:]] + last
+        return (tensor, *value, indices)
 
     def loop(self, var: Any, extent: int, kind: Any, body: Any) -> Any:
         """A loop around ``body``, with a variable of its own."""
@@ -270,15 +281,6 @@ class _CopyWriter:
     def number(self, value: int) -> Any:
         """A number of the function's index type."""
         return tirx.IntImm(self.index_type, value)
-
-
-def _moved(first: Sequence[Any], lane: Any) -> list[Any]:
-    """Indices of a vector's elements, given those of its first.
-
-    A vector may go on in the next row. Its lane still counts on in the last dimension, as memory
-    does: divided among the dimensions, TVM would compute an index for each element.
-    """
-    return [*first[:-1], *(last + lane for last in first[-1:])]  # of a scalar, none
 
 
 def write_transpose(
