@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         UnsupportedOperatorError,
         VerificationError,
     )
-    from tvm_tile.frontend import RelayText
+    from tvm_tile.frontend import RelayText, together
     from tvm_tile.graph.open_extents import Open
     from tvm_tile.options import Options
     from tvm_tile.oracle import Oracle, choose, predict
@@ -104,6 +104,7 @@ __all__ = [
     "prune",
     "quantize",
     "schedule",
+    "together",
 ]
 
 # Where each public name lives, other than the errors.
@@ -120,6 +121,7 @@ _HOMES = {
     "compare": "tvm_tile.runtime.comparing",
     "compile": "tvm_tile.compiling",
     "choose": "tvm_tile.oracle",
+    "together": "tvm_tile.frontend",
     "predict": "tvm_tile.oracle",
     "devices": "tvm_tile.device",
     "find_device": "tvm_tile.device",

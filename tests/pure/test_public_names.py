@@ -34,6 +34,7 @@ PUBLIC = {
     "prune",
     "quantize",
     "schedule",
+    "together",
 }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import tvm
 
 from tvm_tile.errors import ModelError
-from tvm_tile.frontend.declared import Completed, completed
+from tvm_tile.frontend.declared import Completed, Shapes, completed
 from tvm_tile.frontend.imported import Imported, with_weights
 from tvm_tile.frontend.open_inputs import Sizes
 from tvm_tile.frontend.plain import from_exported_program, from_onnx
@@ -32,6 +32,7 @@ from tvm_tile.frontend.read import is_instance, read_model
 from tvm_tile.frontend.relay.given import RelayText
 from tvm_tile.frontend.relay.importing import Params, RelayProgram, from_relay, import_relay
 from tvm_tile.frontend.relay.importing import declared as declared_in_relay
+from tvm_tile.frontend.several_models import Together, joined, together
 from tvm_tile.frontend.sizes import bind_sizes, declared
 from tvm_tile.graph.user_names import named, names_of_variables
 
@@ -39,12 +40,14 @@ __all__ = [
     "Imported",
     "Params",
     "RelayText",
+    "Together",
     "all_sizes",
     "from_exported_program",
     "from_onnx",
     "from_relay",
     "import_model",
     "read_model",
+    "together",
     "with_weights",
 ]
 
@@ -83,6 +86,13 @@ def import_model(
     """
     how: dict[str, Any] = {"matrix_dtypes": matrix_dtypes}
     model = read_model(model, example_inputs, params)
+    if isinstance(model, Together):
+        return joined(
+            {
+                name: import_model(one, inputs=_own(one, inputs or {}), in_loops=in_loops, **how)
+                for name, one in model.models.items()
+            }
+        )
     if isinstance(model, RelayProgram):
         return import_relay(model, params=params, inputs=inputs, **how)
     if isinstance(model, tvm.IRModule):
@@ -107,20 +117,54 @@ def all_sizes(model: Any, sizes: Sizes) -> Completed:
         DynamicShapeError: an extent is open, and nothing tells a value or a bound of it; or a range
             is not one of the model.
     """
+    if isinstance(model, Together):
+        return _sizes_together(model, sizes)
+    shapes = _declared(model)
+    return Completed(sizes) if shapes is None else completed(shapes, sizes)
+
+
+def _declared(model: Any) -> Shapes | None:
+    """The shapes of a model's inputs, by their names; ``None`` where it is not asked."""
     if isinstance(model, tvm.IRModule):
         has_main = any(var.name_hint == "main" for var in model.get_global_vars())
-        return completed(declared(model), sizes) if has_main else Completed(sizes)
+        return declared(model) if has_main else None
     if is_instance(model, "torch.nn", "Module"):
-        return Completed(sizes)
+        return None
     if is_instance(model, "torch.export", "ExportedProgram"):
         from tvm_tile.frontend.torch.sizes import declared as declared_in_torch
 
-        return completed(declared_in_torch(model), sizes)
+        return declared_in_torch(model)
     if isinstance(model, RelayProgram):
-        return completed(declared_in_relay(model), sizes)
+        return declared_in_relay(model)
     from tvm_tile.frontend.onnx.usual_sizes import declared as declared_in_onnx
 
-    return completed(declared_in_onnx(model), sizes)
+    return declared_in_onnx(model)
+
+
+def _sizes_together(model: Together, sizes: Sizes) -> Completed:
+    """The sizes of several models' inputs; what one of them fixes holds for those of its name."""
+    each = [_declared(one) or {} for one in model.models.values()]
+    fixed = {
+        name: tuple(extent for extent in shape if isinstance(extent, int))
+        for shapes in each
+        for name, shape in shapes.items()
+        if all(isinstance(extent, int) for extent in shape)
+    }
+    found, notes = dict[str, Any](), dict[str, None]()
+    for shapes in each:
+        left = {name for name, s in shapes.items() if not all(isinstance(e, int) for e in s)}
+        own: dict[str, Any] = {name: size for name, size in fixed.items() if name in left}
+        own |= {name: size for name, size in sizes.items() if name in shapes}
+        settled = completed(shapes, own)
+        found |= settled.sizes
+        notes |= dict.fromkeys(settled.notes)
+    return Completed(found, tuple(notes))
+
+
+def _own(model: Any, sizes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """The sizes of a model's own inputs, among those of several models."""
+    known = _declared(model) or {}
+    return {name: size for name, size in sizes.items() if name in known}
 
 
 def _import_relax(

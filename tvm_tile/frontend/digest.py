@@ -14,6 +14,7 @@ from tvm_tile.files.whole_file import file_digest
 from tvm_tile.frontend.read import is_instance
 from tvm_tile.frontend.relay.given import RelayText, is_relay
 from tvm_tile.frontend.relay.importing import Params, arrays_of
+from tvm_tile.frontend.several_models import Together
 
 
 def digest_of(model: Any, params: Params | None = None) -> bytes | None:
@@ -27,6 +28,9 @@ def digest_of(model: Any, params: Params | None = None) -> bytes | None:
         The sum; ``None`` where there is none, as of a file that is missing, or a model in memory
         that its library cannot write down.
     """
+    if isinstance(model, Together):
+        each = {name: digest_of(own, params) for name, own in model.models.items()}
+        return None if None in each.values() else hashlib.sha256(repr(each).encode()).digest()
     try:
         kind = Path(model).suffix if isinstance(model, str | Path) else type(model).__name__
         parts = kind.encode(), _digest(model), _digest_of_params(params)

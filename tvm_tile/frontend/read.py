@@ -12,6 +12,7 @@ import tvm
 from tvm_tile.errors import ModelError
 from tvm_tile.frontend.relay.given import is_relay
 from tvm_tile.frontend.relay.importing import Params, RelayProgram
+from tvm_tile.frontend.several_models import Together
 
 
 def read_model(
@@ -24,19 +25,22 @@ def read_model(
     Args:
         model: path of an ONNX file, of a ``.pt2`` file or of a saved Relay program,
             ``onnx.ModelProto``, ``torch.export.ExportedProgram``, ``torch.nn.Module``,
-            :class:`RelayText`, or a Relax ``IRModule`` with a function ``main``.
+            :class:`RelayText`, a Relax ``IRModule`` with a function ``main``, or several of these
+            as :func:`~tvm_tile.frontend.several_models.together` gives them.
         example_inputs: arguments of a module's ``forward``; needed for ``torch.nn.Module`` only.
         params: values of a Relay program's parameters, which no other model has.
 
     Returns:
-        A ``ValidModel`` of ONNX, an ``ExportedProgram``, a :class:`RelayProgram` or an
-        ``IRModule``.
+        A ``ValidModel`` of ONNX, an ``ExportedProgram``, a :class:`RelayProgram`, an ``IRModule``,
+        or several of these.
 
     Raises:
         ModelFileError: the file is missing, or no valid model.
         ModelError: ``model`` is of no supported kind, or has no ``params``; or a module has no
             ``example_inputs``, or cannot be exported.
     """
+    if isinstance(model, Together):
+        return model.each(lambda own: read_model(own, example_inputs))
     if isinstance(model, RelayProgram):
         return model
     if is_relay(model):
