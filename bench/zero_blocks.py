@@ -63,7 +63,9 @@ class Kept:
         if len(x) % _SEARCHED:
             return to_sparse_semi_structured(weight), "cuSPARSELt"
         found = torch._cslt_sparse_mm_search(torch._cslt_compress(weight), x.t())
-        return to_sparse_semi_structured(weight, alg_id=found), f"cuSPARSELt, algorithm {found}"
+        sparse = to_sparse_semi_structured(weight)
+        sparse.alg_id_cusparselt = found  # of some releases' functions no argument
+        return sparse, f"cuSPARSELt, algorithm {found}"
 
     def __str__(self) -> str:
         return self.pattern or f"{self.density:.0%} of blocks"

@@ -168,7 +168,6 @@ static void tvm_builtin_ptx_griddepcontrol_wait() { wait_until(&ended_before, 1)
 // The chain starts a kernel when all blocks of the one before are past its wait, whatever they say.
 static void tvm_builtin_ptx_griddepcontrol_launch_dependents() {}
 static void tile_ask_for(const void *, int, int, int) {}
-static void tile_ask_for_line(const void *) {}
 
 static void start();  // the kernel, with its arguments
 

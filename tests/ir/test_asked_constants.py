@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from emulated import text_builder
@@ -12,7 +14,8 @@ from tvm_tile.build.dependent_launches import LetsGo, mark
 from tvm_tile.device import find_device
 
 H200 = find_device("nvidia/h200")
-ASK = re.compile(r"tile_ask_for_line\(\(\(void\*\)\(\(char\*\)(\w+)_ptr \+ (.*)\)\)\);\n")
+ASK = re.compile(r"tile_ask_for\((\w+)_ptr, (.*), (\d+), (\d+)\);\n")
+CASTS = re.compile(r"\(int(64_t)?\)")
 
 
 @T.prim_func(private=True)
@@ -41,12 +44,12 @@ def asked(constants: tuple[str, ...], lets_go: LetsGo = LetsGo.ENDED) -> tuple[s
     return body, [found.group(0) for found in ASK.finditer(body)]
 
 
-def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
+def test_small_constants_are_asked_for_ahead_of_the_wait() -> None:
     body, _ = asked(("bias", "weight", "places"))
     names = [found[1] for found in ASK.finditer(body)]
-    # Of the weight it is a stream, and where a place is read at comes from memory.
-    assert sorted(set(names)) == ["bias", "places"]
-    assert body.rindex("tile_ask_for_line(") < body.index("griddepcontrol_wait")
+    # The weight is a stream.
+    assert sorted(names) == ["bias", "places"]
+    assert body.rindex("tile_ask_for(") < body.index("griddepcontrol_wait")
     assert body.index("griddepcontrol_wait") < body.index("x_ptr[")
 
 
@@ -54,7 +57,7 @@ def test_a_small_constant_is_asked_for_where_its_first_loads_are() -> None:
 def test_the_order_of_letting_go_and_waiting_stays(lets_go: LetsGo) -> None:
     body, calls = asked(("bias",), lets_go)
     assert calls
-    wait, ask = body.index("griddepcontrol_wait"), body.index("tile_ask_for_line(")
+    wait, ask = body.index("griddepcontrol_wait"), body.index("tile_ask_for(")
     assert ask < wait
     going = body.find("launch_dependents")
     expected = {
@@ -70,24 +73,22 @@ def test_what_others_may_write_is_not_asked_for() -> None:
     assert calls == []
 
 
-def test_places_are_inside_of_the_tensor() -> None:
-    _, calls = asked(("bias",))
-    assert len(calls) == 2
-    for call in calls:
-        found = ASK.match(call)
-        assert found is not None
-        place = re.sub(r"\(int(64_t)?\)", "", found[2])
-        places = [eval(place.replace("threadIdx.x", str(i))) for i in range(64)]
-        assert min(places) >= 0
-        assert max(places) < 4 * 128
-        assert len(set(places)) > 1
-
-
-def test_of_threads_that_load_one_element_the_first_asks() -> None:
+def test_each_line_is_asked_for_once() -> None:
     body, calls = asked(("bias", "places"))
-    assert len(calls) == 3
-    for call in calls:
-        ahead, _, condition = body[: body.index(call)].rpartition("if (")
-        assert ahead
-        assert "blockIdx.x" in condition, "no element is another one in another block"
-        assert "threadIdx.x) ==" not in condition
+    (condition,) = re.findall(r"if \((.*)\) \{\n    tile_ask_for", body)
+    condition = CASTS.sub("", condition).replace("&&", "and")
+    asks = [found for call in calls if (found := ASK.match(call))]
+    assert len(asks) == len(calls) == 2
+    counts: Counter[tuple[str, int]] = Counter()
+    for block in range(64):
+        for thread in range(64):
+            at = {"blockIdx": SimpleNamespace(x=block), "threadIdx": SimpleNamespace(x=thread)}
+            if not eval(condition, at):
+                continue
+            for name, first, lines, by in (found.groups() for found in asks):
+                own = range(eval(CASTS.sub("", first), at), int(lines), int(by))
+                counts.update((name, line) for line in own)
+    sizes = {"bias": 4 * 128, "places": 4 * 64}
+    assert counts == {
+        (name, line): 1 for name, size in sizes.items() for line in range(size // 128)
+    }
