@@ -24,7 +24,8 @@ class Case:
     ones of vectors behind a norm.
 
     The vectors are elements of longer ones: some are skipped before them, and some lie behind. Of
-    two scales, the second one is the whole matrix'.
+    two scales, the second one is the whole matrix'. Of several matrices each vector has one, which a
+    parameter tells.
     """
 
     vectors: int
@@ -42,6 +43,7 @@ class Case:
     behind: int = 0
     gated: bool = False
     normed: bool = False
+    matrices: int = 1
 
     @property
     def width(self) -> int:
@@ -51,21 +53,23 @@ class Case:
     @property
     def format(self) -> TensorFormat:
         """Of the matrix."""
-        box = (self.rows_group, self.group)
-        zeros = (1, self.zero_group or self.group)
+        outer = (1,) * (self.matrices > 1)
+        box = (*outer, self.rows_group, self.group)
+        zeros = (*outer, 1, self.zero_group or self.group)
         zero = Shared(zeros, self.zero, self.dtype) if self.zero else None
         is_other = self.scale is not None and self.scale != self.dtype
         step = "float32" if is_other else self.dtype
         scale = Shared(box, self.scale or self.dtype, step)
         entry = "int32" if isinstance(self.code, Integers) else "float32"
         entry = self.dtype if isinstance(self.code, Entries) else entry
-        whole = Shared((self.rows, self.depth), "float32", "float32")
+        whole = Shared((*outer, self.rows, self.depth), "float32", "float32")
         return TensorFormat(self.code, entry, self.dtype, zero, (scale, whole)[: self.scales])
 
 
 def choices(case: Case, device: Device = H200) -> tuple[tirx.PrimFunc, tuple[Choice, ...]]:
     """The function, and what the rule offers for it, of both kernels."""
-    shape, vectors = (case.rows, case.depth), (case.vectors, case.width)
+    stack = (case.matrices,) * (case.matrices > 1)
+    shape, vectors = (*stack, case.rows, case.depth), (case.vectors, case.width)
     kinds = {"gated": case.gated, "normed": case.normed}
     func = with_decoded(case.format, shape, vectors, case.skipped, **kinds)
     graph = extract(func)

@@ -31,6 +31,7 @@ from tvm_tile.tile.coded.few_vectors import CodedProduct, CodedTile, construct_c
 from tvm_tile.tile.rules import CODED
 
 _DTYPE, _WIDE = "float16", "float32"
+_MATRIX = 2  # dimensions
 _REPEATS, _PEER_REPEATS = 9, 15
 _BITS = 4  # of what PyTorch's product takes; two such codes are a byte
 _INNER_TILES = 8  # of PyTorch's layout of codes
@@ -78,7 +79,7 @@ def function_of(product: CodedProduct) -> tirx.PrimFunc:
 
 def with_decoded(
     form: TensorFormat,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     vectors: tuple[int, int],
     skipped: int = 0,
     *,
@@ -89,7 +90,8 @@ def with_decoded(
 
     Args:
         form: how the matrix is kept; its values' type is that of all tensors.
-        shape: of the matrix, (rows, depth).
+        shape: of the matrix, (rows, depth); or of a stack of matrices, of which each vector has the
+            one that a parameter more tells, its number.
         vectors: how many, and of how many elements each.
         skipped: elements of a vector ahead of those that the matrix is multiplied with.
         gated: SwiGLU of the columns' halves instead of the ReLU.
@@ -100,14 +102,16 @@ def with_decoded(
     *coded, matrix = types
     given = [relax.Var(f"p{place}", ty) for place, ty in enumerate(coded)]
     x = relax.Var("x", relax.TensorType(vectors, form.dtype))
-    bias = relax.Var("bias", relax.TensorType(shape[:1], form.dtype))
+    bias = relax.Var("bias", relax.TensorType(shape[-2:-1], form.dtype))
+    ids = [relax.Var("ids", relax.TensorType(vectors[:1], "int64"))] * (len(shape) > _MATRIX)
     weighing = [relax.Var("g", relax.TensorType(vectors[1:], form.dtype))] if normed else []
     builder = relax.BlockBuilder()
-    with builder.function("joined", [*given, x, *weighing, bias]):
+    with builder.function("joined", [*given, x, *weighing, bias, *ids]):
         with builder.dataflow():
             w = builder.emit(relax.call_tir(builder.add_func(decode, "decode"), given, matrix))
             x = builder.emit_te(rms_normed, x, *weighing) if normed else x
-            output = builder.emit_output(builder.call_te(multiplied, x, w, bias, skipped, gated))
+            operands = x, w, bias, skipped, gated, *ids
+            output = builder.emit_output(builder.call_te(multiplied, *operands))
         builder.emit_func_output(output)
     return one_function(builder.get(), "joined")
 
@@ -197,23 +201,27 @@ def rms_normed(x: Any, g: Any) -> Any:
     return te.compute(x.shape, divided, name="normed")
 
 
-def multiplied(x: Any, w: Any, bias: Any, skipped: int, gated: bool) -> Any:
-    k, dtype = te.reduce_axis((number(0), w.shape[1]), "k"), str(x.dtype)
-    sums = te.compute(
-        (x.shape[0], w.shape[0]),
-        lambda m, n: te.sum(x[m, k + skipped].astype(_WIDE) * w[n, k].astype(_WIDE), axis=k),
-        name="sums",
-    )
+def multiplied(x: Any, w: Any, bias: Any, skipped: int, gated: bool, ids: Any = None) -> Any:
+    *_, columns, depth = w.shape
+    k, dtype = te.reduce_axis((number(0), depth), "k"), str(x.dtype)
+    if ids is not None:
+        own = te.compute((x.shape[0], columns, depth), lambda m, *at: w[ids[m], *at], name="own")
+
+    def summed(m: Any, n: Any) -> Any:
+        weight = w[n, k] if ids is None else own[m, n, k]
+        return te.sum(x[m, k + skipped].astype(_WIDE) * weight.astype(_WIDE), axis=k)
+
+    sums = te.compute((x.shape[0], columns), summed, name="sums")
 
     def biased(m: Any, n: Any) -> Any:
         return sums[m, n].astype(dtype) + bias[n]
 
     def swiglu(m: Any, n: Any) -> Any:
-        gate, up = biased(m, n).astype(_WIDE), biased(m, n + w.shape[0] // 2).astype(_WIDE)
+        gate, up = biased(m, n).astype(_WIDE), biased(m, n + columns // 2).astype(_WIDE)
         return (gate * tirx.sigmoid(gate) * up).astype(dtype)
 
     if gated:
-        return te.compute((x.shape[0], w.shape[0] // number(2)), swiglu, name="out")
+        return te.compute((x.shape[0], columns // number(2)), swiglu, name="out")
     zero = tirx.const(0, dtype)
     return te.compute(sums.shape, lambda m, n: tirx.max(biased(m, n), zero), name="out")
 
@@ -229,7 +237,7 @@ def _scheduled(
         raise ValueError(f"the rule finds another product than {product}")
     tiles = {f"tile{rank}": tile for rank, tile in enumerate(construct_coded(product, device))}
     made = {
-        name: as_written(write_coded(found, tile), CODED, tile).func.with_attr(
+        name: as_written(write_coded(found, tile, device), CODED, tile).func.with_attr(
             "tirx.is_scheduled", True
         )
         for name, tile in tiles.items()

@@ -15,6 +15,7 @@ the folded weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +27,13 @@ from tvm import relax
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
 from tvm_tile.frontend.trace_codes import Tracer
-from tvm_tile.frontend.transposed_weights import is_product, transposition_source
+from tvm_tile.frontend.transposed_weights import is_lookup, transposition_source, weights_of
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import bytes_of
 from tvm_tile.loops.decoding import decode, decoded_by, has_codes, kept_constants, values_of
 from tvm_tile.report.coded_weights import CodedWeight
 
-_MATRIX = 2  # dimensions
 _LEAST_BYTES = 1 << 14
 _LEAST_CODES = 1 << 10
 _NUMBERS = ("float16", "bfloat16", "float32")
@@ -49,8 +49,8 @@ def keep_codes(mod: tvm.IRModule) -> tuple[tvm.IRModule, tuple[CodedWeight, ...]
         mod: Relax operators as an importer made them.
 
     Returns:
-        The module, and why others are folded of the matrices of 16 KiB or more that are computed of
-        codes and that products read.
+        The module, and why others are folded of the matrices, and stacks of matrices, of 16 KiB or
+        more that are computed of codes and that products read.
     """
     found: list[Coded] = []
     kept: dict[Any, Coded] = {}
@@ -170,33 +170,36 @@ class _Bindings:
         return cls(made, readers, {var: place for place, var in enumerate(made)})
 
     def weights(self) -> list[Any]:
-        """Matrices that are computed, and that products read, or their transpositions, as second
-        operands."""
+        """Matrices that are computed and that products read, or their transpositions, as second
+        operands; and stacks of matrices that products look their own up in."""
         found: dict[Any, None] = {}
         for value in self.made.values():
-            if is_product(value) and isinstance(value.args[1], relax.Var):
-                var = value.args[1]
-                source = transposition_source(self.made.get(var))
-                own = source if isinstance(source, relax.Var) else var
-                found[own] = None
+            reading = weights_of(value, self.made.get)
+            if reading is not None and isinstance(reading.weights, relax.Var):
+                found[reading.weights] = None
         return list(filter(self._is_weight, found))
 
     def _is_weight(self, var: relax.Var) -> bool:
         shape, dtype = static_shape(var.ty), str(var.ty.dtype)
-        if shape is None or len(shape) != _MATRIX or dtype not in _NUMBERS:
+        if shape is None or dtype not in _NUMBERS:
             return False
-        is_large = shape[0] * shape[1] * bytes_of(dtype) >= _LEAST_BYTES
+        is_large = math.prod(shape) * bytes_of(dtype) >= _LEAST_BYTES
         is_call = isinstance(self.made.get(var), relax.Call)
         return is_large and is_call
 
-    def is_only_multiplied(self, var: Any) -> bool:
-        """Whether nothing reads it but products, as their second operand."""
+    def is_only_multiplied(self, var: Any, weights: Any = None) -> bool:
+        """Whether nothing reads it but products, as their weights, which are ``var`` itself unless
+        it is made of other ``weights``."""
+        weights = var if weights is None else weights
 
         def is_fit(reader: Any) -> bool:
             value: Any = self.made.get(reader)
-            if is_product(value):
-                return value.args[1].same_as(var) and not value.args[0].same_as(var)
-            return transposition_source(value) is not None and self.is_only_multiplied(reader)
+            reading = weights_of(value, self.made.get)
+            if reading is not None:
+                is_other = not value.args[1 - reading.side].same_as(var)
+                return reading.weights.same_as(weights) and is_other
+            is_moved = transposition_source(value) is not None or is_lookup(value)
+            return is_moved and self.is_only_multiplied(reader, weights)
 
         return all(map(is_fit, self.readers.get(var, ())))
 

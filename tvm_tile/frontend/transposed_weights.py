@@ -1,13 +1,87 @@
-"""Which transpositions of a model are those of weights, as linear layers have them."""
+"""How products read weights: transposed, as linear layers have them, or looked up among others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax
 
 _MATRIX = 2  # dimensions
+_STACK = 3  # dimensions of matrices that are looked up
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a product reads an operand that it has behind transpositions, or behind a look-up.
+
+    Attributes:
+        weights: a matrix or, where it is looked up, a stack of matrices: (matrices, ., .).
+        is_turned: whether the product takes matrices with their axes exchanged.
+        ids: number of each product's own matrix, (products,); ``None`` where all have the same.
+        side: place of the operand: 0 for the left one, else 1.
+    """
+
+    weights: Any
+    is_turned: bool
+    ids: Any | None
+    side: int
+
+    @property
+    def is_by_depth(self) -> bool:
+        """Whether what is summed up lies along the last axis of the weights."""
+        return self.is_turned == (self.side == 1)
+
+
+def reading_of(operand: Any, side: int, made: Callable[[Any], Any]) -> Reading:
+    """How a product reads an operand.
+
+    before: ``own = take(w, ids, axis=0); y = matmul(x, permute_dims(own))``
+    found:  ``w``, turned, with ``ids``
+
+    Args:
+        operand: the operand.
+        side: its place.
+        made: a variable -> what it is bound to.
+    """
+    source = transposition_source(made(operand))
+    is_turned = source is not None
+    weights, ids = source if is_turned else operand, None
+    call = made(weights)
+    if is_lookup(call):
+        weights, ids = call.args
+        source = transposition_source(made(weights))
+        if source is not None:
+            weights, is_turned = source, not is_turned
+    return Reading(weights, is_turned, ids, side)
+
+
+def weights_of(value: Any, made: Callable[[Any], Any]) -> Reading | None:
+    """How a product reads its weights: a matrix on its right, or matrices that are looked up on one
+    of its sides; ``None`` of anything else.
+
+    Args:
+        value: any expression.
+        made: a variable -> what it is bound to.
+    """
+    if is_product(value):
+        return reading_of(value.args[1], 1, made)
+    if not _is_call(value, "relax.matmul") or any(own.ty.ndim != _STACK for own in value.args):
+        return None
+    both = [reading_of(operand, side, made) for side, operand in enumerate(value.args)]
+    found = [own for own in both if own.ids is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def is_lookup(value: Any) -> bool:
+    """Whether it looks matrices up among others, by numbers in a row."""
+    if not _is_call(value, "relax.take") or value.args[0].ty.ndim != _STACK:
+        return False
+    axis, mode = value.attrs.axis, str(value.attrs.mode)
+    is_first = axis is not None and int(axis) == 0
+    return is_first and value.args[1].ty.ndim == 1 and mode in ("clip", "fast")
 
 
 def transposed_weights(mod: tvm.IRModule) -> set[Any]:

@@ -72,11 +72,13 @@ class Coded:
         return all(np.array_equal(own, theirs) for own, theirs in pairs)
 
     def turned(self) -> Coded:
-        """The transposed matrix, whose codes lie by its rows."""
+        """The transposed matrix, or a stack of these, whose codes lie by its rows."""
         patterns = unpack(self.packed, self.format.code.bits, self.shape[-1])
-        packed = pack(np.ascontiguousarray(patterns.T), self.format.code.bits)
-        shared = tuple(np.ascontiguousarray(array.T) for array in self.shared)
-        return Coded(self.format.turned(), self.shape[::-1], packed, self.table, shared)
+        packed = pack(_turned(patterns), self.format.code.bits)
+        shared = tuple(map(_turned, self.shared))
+        *outer, rows, columns = self.shape
+        shape = *outer, columns, rows
+        return Coded(self.format.turned(), shape, packed, self.table, shared)
 
     def values(self) -> Array:
         """The tensor, each step rounded as the format says."""
@@ -135,6 +137,11 @@ class Coded:
                 dtype = numpy_dtype(shared.dtype)
                 value = step(value.astype(dtype, copy=False), operand.astype(dtype, copy=False))
             return value.astype(numpy_dtype(form.dtype), copy=False)
+
+
+def _turned(matrices: Array) -> Array:
+    """Matrices with their axes exchanged, as they lie in memory then."""
+    return np.ascontiguousarray(matrices.swapaxes(-1, -2))
 
 
 def stacked(parts: Sequence[Coded]) -> Coded | None:

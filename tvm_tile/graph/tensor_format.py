@@ -154,8 +154,9 @@ class TensorFormat:
         return (*zero, *self.scales, *(() if self.offset is None else (self.offset,)))
 
     def turned(self) -> TensorFormat:
-        """The format of the transposed tensor."""
-        return self.with_boxes([shared.box[::-1] for shared in self.shared])
+        """The format of the transposed matrix, or of those of a stack."""
+        boxes = [shared.box for shared in self.shared]
+        return self.with_boxes([(*box[:-2], box[-1], box[-2]) for box in boxes])
 
     def by_row(self) -> TensorFormat:
         """The format with boxes within rows: what a box shares, each of its rows has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from tvm_tile.graph.tensor_format import TensorFormat, bytes_of
 
 @dataclass(frozen=True, slots=True)
 class CodedWeight:
-    """A matrix that a model computes of codes.
+    """A matrix, or a stack of matrices, that a model computes of codes.
 
     Attributes:
         shape: shape of its values.
@@ -28,8 +29,7 @@ class CodedWeight:
     @property
     def folded_bytes(self) -> int:
         """Bytes of the decoded values."""
-        rows, columns = self.shape
-        return rows * columns * bytes_of(self.dtype)
+        return math.prod(self.shape) * bytes_of(self.dtype)
 
     @property
     def bytes(self) -> int:
@@ -48,8 +48,7 @@ def render_coded(weights: Sequence[CodedWeight]) -> Iterator[str]:
     saved = f", {_megabytes(size)} instead of {_megabytes(folded)}" if kept else ""
     yield f"kept as codes: {number} of weights{saved}"
     for weight, count in Counter(weights).items():
-        rows, columns = weight.shape
-        what = f"{count} x {rows} x {columns} {weight.dtype}"
+        what = f"{' x '.join(map(str, (count, *weight.shape)))} {weight.dtype}"
         if weight.format is None:
             yield f"  {what}: folded, {weight.reason}"
         else:

@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import mutator
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
-from tvm_tile.frontend.transposed_weights import is_product, transposition_source
+from tvm_tile.frontend.transposed_weights import Reading, weights_of
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.tensor_format import TensorFormat
 from tvm_tile.loops.decoding import (
@@ -29,6 +29,8 @@ from tvm_tile.passes.ir.rewriter import ModuleRewriter, size_of
 from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.tile.coded.choice import CodedUse, CodesChoice, LowBit, choose_codes
 from tvm_tile.tile.weld.side_by_side import Cost
+
+_MATRIX = 2  # dimensions
 
 Predict = Callable[[tvm.IRModule], Cost | None]
 """The cost of a module's ``main``; ``None`` where no rule takes one of its kernels."""
@@ -47,10 +49,11 @@ class ChooseCodes:
 
     Each product has its matrix decoded just before it, wherever the model does that: so not all
     weights are in memory at once. A matrix that products read as it is has its codes stored turned,
-    those that are summed up side by side, as kernels read them that multiply codes. Products are
-    compared as they are by themselves, with their matrix as codes and as numbers that lie either
-    way, by the model of time; those of one value together, as they may become one product. Where
-    their shape is not known the matrix is folded.
+    those that are summed up side by side, as kernels read them that multiply codes. So have stacks
+    of matrices that products look their own up in. Products are compared as they are by themselves,
+    with their matrix as codes and as numbers that lie either way, by the model of time; those of
+    one value together, as they may become one product. Where their shape is not known the matrix is
+    folded.
 
     Args:
         device: the device that the model is compiled for.
@@ -95,24 +98,24 @@ class ChooseCodes:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """A matrix of codes.
+    """A matrix of codes, or a stack of matrices.
 
     Attributes:
         format: how it is kept.
         shape: shape of its values.
         calls: calls that decode it.
-        products: products that read it, and whether they read its transposition.
+        products: products that read it, and how.
     """
 
     format: TensorFormat
     shape: tuple[int, ...]
     calls: list[relax.Call] = field(default_factory=list)
-    products: dict[Any, bool] = field(default_factory=dict)
+    products: dict[Any, Reading] = field(default_factory=dict)
 
     @property
-    def is_as_it_lies(self) -> bool:
-        """Whether all products read it as it is, so that its codes are stored turned."""
-        return not any(self.products.values())
+    def is_stored_turned(self) -> bool:
+        """Whether no product sums up along its last axis, so that its codes are stored turned."""
+        return not any(reading.is_by_depth for reading in self.products.values())
 
 
 def _matrices(mod: tvm.IRModule) -> tuple[list[_Matrix], int]:
@@ -134,11 +137,9 @@ def _matrices(mod: tvm.IRModule) -> tuple[list[_Matrix], int]:
             decoded[var].calls.append(call)
             sizes |= dict.fromkeys(call.args[1].fields, 0)
         for call in made.values():
-            if is_product(call) and isinstance(call.args[1], relax.Var):
-                source = transposition_source(made.get(call.args[1]))
-                read = decoded.get(call.args[1] if source is None else source)
-                if read is not None:
-                    read.products[call] = source is not None
+            reading = weights_of(call, made.get)
+            if reading is not None and reading.weights in decoded:
+                decoded[reading.weights].products[call] = reading
     return list(found.values()), sum(sizes.values())
 
 
@@ -146,7 +147,8 @@ def _groups(matrices: Sequence[_Matrix]) -> list[list[_Matrix]]:
     """Matrices that are kept alike, if at all: of one format, and first multiplied by one value."""
     found: dict[Any, list[_Matrix]] = {}
     for number, own in enumerate(matrices):
-        left = next((call.args[0] for call in own.products), number)
+        products = own.products.items()
+        left = next((call.args[1 - reading.side] for call, reading in products), number)
         found.setdefault((left, own.format.by_row()), []).append(own)
     return list(found.values())
 
@@ -190,21 +192,25 @@ class _Times:
         return CodedUse(size, folded_size, seconds, folded_seconds, len(group))
 
     def _both(
-        self, matrix: _Matrix, call: relax.Call, is_turned: bool
+        self, matrix: _Matrix, call: relax.Call, reading: Reading
     ) -> tuple[float | None, float | None]:
         """Seconds of a product from codes, and from numbers that lie as is faster."""
-        rows = static_shape(call.args[0].ty)
+        other = call.args[1 - reading.side]
+        rows = static_shape(other.ty)
         if rows is None:
             return None, None
-        types = rows, str(call.args[0].ty.dtype), str(call.ty.dtype)
+        # What is looked up may be the left operand: its time is that of the right one.
+        rows = rows if reading.side else (*rows[:-2], rows[-1], rows[-2])
+        types = rows, str(other.ty.dtype), str(call.ty.dtype)
         form, shape = matrix.format, matrix.shape
-        if matrix.is_as_it_lies:
-            form, shape = form.turned(), shape[::-1]
-        coded = self._seconds(*types, form, shape, matrix.is_as_it_lies or is_turned)
+        is_by_depth = matrix.is_stored_turned or reading.is_by_depth
+        if matrix.is_stored_turned:
+            form, shape = form.turned(), _turned(shape)
+        coded = self._seconds(*types, form, shape, is_by_depth)
         if coded is None:
             return None, None
-        columns, depth = shape if matrix.is_as_it_lies or is_turned else shape[::-1]
-        lying = [((columns, depth), True), ((depth, columns), False)]
+        by_depth = shape if is_by_depth else _turned(shape)
+        lying = [(by_depth, True), (_turned(by_depth), False)]
         values = [self._seconds(*types, form.dtype, *how) for how in lying]
         return coded, min((own for own in values if own is not None), default=None)
 
@@ -214,6 +220,12 @@ class _Times:
             cost = self.cost(_module(*product))
             self.known[product] = None if cost is None else cost.seconds
         return self.known[product]
+
+
+def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of matrices with their axes exchanged."""
+    *outer, rows, columns = shape
+    return *outer, columns, rows
 
 
 def _module(
@@ -231,31 +243,42 @@ def _module(
         dtype: its element type, which is the result's.
         sums: element type in which is added up.
         kept: how the matrix is kept, or of what element type it is.
-        shape: shape of the matrix.
+        shape: shape of the matrix, or of the stack in which each product has its own.
         is_turned: whether it is transposed before it is multiplied.
     """
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(rows, dtype))
+    ids = [relax.Var("ids", relax.TensorType(rows[:1], "int64"))] * (len(shape) > _MATRIX)
     if isinstance(kept, str):
         weights = [relax.Var("w", relax.TensorType(shape, kept))]
     else:
         loops = decoding_loops(kept, shape)
         types = [(list(own.ty.shape), str(own.ty.dtype)) for own in loops.params[:-1]]
         weights = [relax.Var(f"w{n}", relax.TensorType(*ty)) for n, ty in enumerate(types)]
-    with builder.function("main", [x, *weights]):
+    with builder.function("main", [x, *weights, *ids]):
         with builder.dataflow():
             matrix: Any = weights[0]
             if not isinstance(kept, str):
                 decoded = relax.TensorType(shape, kept.dtype)
                 function = builder.add_func(loops, "decode")
                 matrix = builder.emit(relax.call_tir(function, list(weights), decoded))
-            matrix = builder.emit(relax.op.permute_dims(matrix)) if is_turned else matrix
+            matrix = _read(builder, matrix, ids[0] if ids else None, is_turned)
             result = builder.emit(relax.op.matmul(x, matrix, out_dtype=sums))
             if sums != dtype:
                 result = builder.emit(relax.op.astype(result, dtype))
             result = builder.emit_output(result)
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _read(builder: relax.BlockBuilder, matrix: Any, ids: Any | None, is_turned: bool) -> Any:
+    """A decoded matrix as a product takes it: looked up, if ``ids`` say so, or transposed."""
+    if ids is not None:
+        matrix = builder.emit(relax.op.take(matrix, ids, axis=0, mode="clip"))
+    if not is_turned:
+        return matrix
+    order = list(range(matrix.ty.ndim))
+    return builder.emit(relax.op.permute_dims(matrix, [*order[:-2], order[-1], order[-2]]))
 
 
 @mutator
@@ -275,12 +298,14 @@ class _Chosen(ModuleRewriter):
             return self._made(folding, values_of)
         if matrix is None:
             return super().visit_call_(call)
-        coded, constants = self._made(matrix, lambda own: _stored(own, matrix.is_as_it_lies))
-        left, right = self.visit_expr(call.args[0]), decode(self.builder_, coded, constants)
-        right = self.builder_.emit(right)
-        if matrix.is_as_it_lies or matrix.products[call]:
-            right = self.builder_.emit(relax.op.permute_dims(right))
-        return relax.Call(call.op, [left, right], call.attrs)
+        is_stored_turned, reading = matrix.is_stored_turned, matrix.products[call]
+        coded, constants = self._made(matrix, lambda own: _stored(own, is_stored_turned))
+        own = self.builder_.emit(decode(self.builder_, coded, constants))
+        ids = None if reading.ids is None else self.visit_expr(reading.ids)
+        is_turned = (is_stored_turned or reading.is_by_depth) == (reading.side == 1)
+        operands = [self.visit_expr(operand) for operand in call.args]
+        operands[reading.side] = _read(self.builder_, own, ids, is_turned)
+        return relax.Call(call.op, operands, call.attrs)
 
     def _made(self, matrix: _Matrix, make: Callable[[Coded], Any]) -> Any:
         """What is made of a matrix, once, so that values that are equal are seen to be."""
@@ -291,7 +316,7 @@ class _Chosen(ModuleRewriter):
         return self._known[id(matrix)]
 
 
-def _stored(coded: Coded, is_as_it_lies: bool) -> tuple[Coded, list[relax.Expr]]:
+def _stored(coded: Coded, is_turned: bool) -> tuple[Coded, list[relax.Expr]]:
     """A matrix as it is stored, and its constants."""
-    own = coded.turned() if is_as_it_lies else coded
+    own = coded.turned() if is_turned else coded
     return own, kept_constants(own)

@@ -15,24 +15,25 @@ from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.made_vectors import MadeVectors, find_made_vectors
 from tvm_tile.schedule.coded.pairs import Pairs, pairs_of
+from tvm_tile.schedule.coded.words import WORD
 from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.steps import without_blocks
 from tvm_tile.schedule.tensor_cores.found import ProductMatch, find_in
 from tvm_tile.tile.coded.few_vectors import CodedProduct
 from tvm_tile.tile.units.product import Operand
 
-_MATRIX = 2  # dimensions
 _LOAD = 16  # bytes
+_FARTHEST = 1 << 31  # words of codes that an index reaches
 _BYTE = 8  # bits
 _SCALES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
 @dataclass(frozen=True, slots=True)
 class CodedMatch:
-    """A product with a matrix of codes.
+    """A product with a matrix of codes, or of each row with one of a stack of these.
 
     Attributes:
-        found: the product; its right operand is the decoded matrix.
+        found: the product; its right operand is the decoded matrix, or the stack.
         params: parameters of the function, as its callers pass them.
         form: how the matrix is kept.
         pairs: how the codes become halves.
@@ -42,7 +43,8 @@ class CodedMatch:
         zero: likewise; ``None`` where nothing is subtracted.
         made: vectors that each block makes for itself; ``None`` where they lie in memory.
         starts_early: whether the kernel may start while the one before it ends, and then waits for
-            it once it has asked for codes.
+            it once it has asked for codes. Not where data tell which codes these are.
+        slot: the most rows of a tile, where rows are in groups, of which each has a matrix.
     """
 
     found: ProductMatch
@@ -55,27 +57,35 @@ class CodedMatch:
     zero: tuple[Shared, str] | None
     made: MadeVectors | None = None
     starts_early: bool = False
+    slot: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the matrix, or of the stack."""
+        return self.found.product.right.tensor.shape
 
     @property
     def sizes(self) -> CodedProduct:
         """Sizes of the product that tiles are made for."""
-        product = self.found.product
+        product, groups = self.found.product, self.found.product.groups
         boxes = [box for box, _ in (*self.scales, *((self.zero,) if self.zero else ()))]
         depth = product.depth.extent
-        group = math.gcd(depth, *(min(box.box[1], depth) for box in boxes))
-        shape = product.right.extent, depth
-        beside = sum(box.bytes(shape) for box in boxes)
-        codes, vectors = self.pairs, product.left.extent
+        group = math.gcd(depth, *(min(box.box[-1], depth) for box in boxes))
+        beside = sum(box.bytes(self.shape) for box in boxes)
+        if groups is not None:
+            beside //= groups.axis.extent
+        codes, vectors = self.pairs, self.slot or product.left.extent
         halves = len(self.found.epilogue.element.given)
         prologue = self.made.prologue if self.made else None
-        sizes = vectors, *shape, codes.bits, group, beside, codes.instructions, halves
-        return CodedProduct(*sizes, prologue)
+        sizes = vectors, product.right.extent, depth, codes.bits, group, beside
+        return CodedProduct(*sizes, codes.instructions, halves, prologue, groups)
 
 
 def find_coded(task: Task) -> CodedMatch | None:
     """The product of a function, if it decodes its matrix and that is kept as this rule reads it.
 
-    Its vectors lie in memory, or are rows that sums along them make, such as a norm's.
+    Its vectors lie in memory, or are rows that sums along them make, such as a norm's. Each may
+    have a matrix of its own, which data tell, among those of a stack.
     Codes are integers, floats or entries of a table, of any scales, and integers perhaps less a
     zero point that is an integer, too; shared along the sum.
     """
@@ -84,7 +94,7 @@ def find_coded(task: Task) -> CodedMatch | None:
         return None
     block, form = decoding
     pairs = pairs_of(form)
-    if pairs is None or not _is_known(form):
+    if pairs is None or not _is_known(form, len(block.body.buffer.ty.shape)):
         return None
     decoded = block.body.buffer
     func = without_blocks(task.func, [block], decoded)
@@ -97,8 +107,8 @@ def find_coded(task: Task) -> CodedMatch | None:
     if graph is None:
         return None
     own = Task(func, graph, task.device, task.extents)
-    found = find_in(own, (form.dtype,), of_halves=True)
-    if found is None or not _is_matrix(found, str(decoded.name)):
+    found = find_in(own, (form.dtype,), of_halves=True, in_groups=True)
+    if found is None or not _is_matrix(found, str(decoded.name), pairs.bits):
         return None
     if made is not None and not _takes_all(found, made):
         return None
@@ -111,7 +121,7 @@ def find_coded(task: Task) -> CodedMatch | None:
     shared = list(zip(form.shared, others, strict=True))
     zero = shared.pop(0) if form.zero is not None else None
     scales, params = tuple(shared), task.func.params
-    beside = made, task.device.supports_dependent_launches
+    beside = made, task.device.supports_dependent_launches and found.group is None
     return CodedMatch(found, params, form, pairs, packed, table, scales, zero, *beside)
 
 
@@ -122,12 +132,13 @@ def _decoding(func: tirx.PrimFunc) -> tuple[Any, TensorFormat] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _is_known(form: TensorFormat) -> bool:
-    """Whether the steps behind the codes are a zero point of integers, if any, and scales.
+def _is_known(form: TensorFormat, rank: int) -> bool:
+    """Whether the steps behind the codes of a tensor of ``rank`` dimensions are a zero point of
+    integers, if any, and scales.
 
     Products with all scales but the last are not to overflow: they are float32's.
     """
-    if form.offset is not None or any(len(shared.box) != _MATRIX for shared in form.shared):
+    if form.offset is not None or any(len(shared.box) != rank for shared in form.shared):
         return False
     if form.zero is not None and form.zero.stored not in _zeros(form):
         return False
@@ -147,14 +158,17 @@ def _zeros(form: TensorFormat) -> tuple[str, ...]:
     return ("int8",) if is_far else ("int8", "uint8")
 
 
-def _is_matrix(found: ProductMatch, name: str) -> bool:
-    """Whether a match is a plain product of rows with a whole matrix, contiguous along the sum."""
+def _is_matrix(found: ProductMatch, name: str, bits: int) -> bool:
+    """Whether a match is a plain product of rows with a whole matrix, contiguous along the sum, or
+    with those of a whole stack, of ``bits`` an element."""
     product, right = found.product, found.product.right
     if product.batch or product.steps or right.tensor.name != name:
         return False
-    is_whole = right.tensor.shape == (right.extent, product.depth.extent)
-    left = product.left
-    is_short = len(left.free) <= 1 and len(right.free) == 1
+    left, groups, matrix = product.left, product.groups, (right.extent, product.depth.extent)
+    whole = matrix if groups is None else (groups.axis.extent, *matrix)
+    is_near = math.prod(whole) * bits // WORD < _FARTHEST
+    is_whole = right.tensor.shape == whole and is_near
+    is_short = (groups is not None or len(left.free) <= 1) and len(right.free) == 1
     is_16_bits = left.tensor.dtype == right.tensor.dtype
     is_plain = is_whole and is_short and is_16_bits
     return is_plain and right.is_depth_major and _is_loaded_whole(left, product.depth)

@@ -20,6 +20,9 @@ Sums are scaled, and no weight is: rounded is less than by the format, whose wei
 (Of infinite scales a row's sums could be infinite where the format's are NaN: a weight with one is
 kept as no codes, ``frontend/keep_codes.py``.)
 
+Where each vector has a matrix of its own, a block has a slot of them (``slots.py``), all of one
+matrix, and rows of that.
+
 Codes and scales are constants where the kernel starts early: those
 :mod:`tvm_tile.build.dependent_launches` lets kernels read before they wait.
 
@@ -37,8 +40,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.device.device import Device
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.loads import Loads, begin_loads, block_row
+from tvm_tile.schedule.coded.slots import find_slot
+from tvm_tile.schedule.tensor_cores.grouping import list_groups
 from tvm_tile.schedule.tensor_cores.instructions import multiply_add
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.part import shares
@@ -91,11 +97,15 @@ class _Kernel:
         return self.tile.stacked * self.found.sizes.columns * _SUMS
 
 
-def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
-    """The function of a product with a matrix of codes, and of what follows it."""
+def write_coded(found: CodedMatch, tile: CodedTile, device: Device) -> tirx.PrimFunc:
+    """The function of a product with a matrix of codes, and of what follows it: a kernel, and one
+    ahead of it where tiles are of vectors that it lists."""
     sizes = found.sizes
     with function(found.params) as (builder, buffers):
+        listed = sizes.is_listed
+        table = list_groups(found.found, found.slot, buffers, device) if listed else None
         block, _, thread = begin_kernel(tile.grid, tile.block_size)
+        slot, block = find_slot(found, tile, buffers, block, table)
         warp, lane = ib.Bind(thread // _WARP), ib.Bind(thread % _WARP)
         part, strip = ib.Bind(warp % tile.parts), ib.Bind(warp // tile.parts)
         shape = (tile.parts, sizes.columns * COLUMNS, tile.block_rows)
@@ -108,7 +118,7 @@ def write_coded(found: CodedMatch, tile: CodedTile) -> tirx.PrimFunc:
             found,
             tile,
             buffers,
-            begin_loads(found, tile, buffers, place, row),
+            begin_loads(found, tile, buffers, place, row, slot),
             part,
             found.pairs.constants(None if found.table is None else buffers[found.table]),
             ib.alloc_buffer((2 * 32 // sizes.bits // 2,), "uint32", scope="local"),
@@ -211,20 +221,18 @@ def _store(kernel: _Kernel, memory: Any, block: Any, thread: Any) -> None:
     """Add up the sums of a block's warps, apply the epilogue, and store, four values a thread."""
     match, tile, sizes = kernel.found.found, kernel.tile, kernel.found.sizes
     product = match.product
-    rows = Boxed(product.left, tuple(a.extent for a in product.left.free), product.left.extent)
+    slot = kernel.loads.slot
     own_rows = tile.block_rows // sizes.halves  # of the first half, or of all that there is
     columns = Boxed(product.right, (own_rows,), own_rows)
     seen = views(match.epilogue.tensors, match.shapes, kernel.buffers)
-    store = SumStore(rows, columns, match.epilogue, seen, memory)
-    origin: Place = {
-        **{axis.name: tirx.const(0) for axis in product.left.free},
-        **{axis.name: block * own_rows for axis in product.right.free},
-    }
+    store = SumStore(slot.rows, columns, match.epilogue, seen, memory)
+    first = {axis.name: block * own_rows for axis in product.right.free}
+    origin: Place = {**slot.origin, **first}
     quads = own_rows // QUAD
     for number, is_own in shares(sizes.vectors * quads, thread, tile.block_size):
         with when(is_own):
             vector, column = ib.Bind(number // quads), ib.Bind(number % quads * QUAD)
-            place, fits = rows.at(vector, origin)
+            place, fits = slot.rows.at(vector, origin)
             own = {**origin, **place}
 
             def added(v: Any, vector: Any = vector, column: Any = column) -> tuple[Any, ...]:

@@ -11,6 +11,8 @@ copied by each warp for itself.)
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +23,12 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tensor_format import Floats, Shared
 from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
+from tvm_tile.schedule.coded.slots import Slot
 from tvm_tile.schedule.coded.words import WORD, choose_bytes, registers, word
+from tvm_tile.schedule.tensor_cores.limits import in_register
 from tvm_tile.schedule.tensor_cores.place import Place, linear, value_of
 from tvm_tile.tile.coded.few_vectors import COLUMNS, LANES, ROWS, CodedProduct, CodedTile
+from tvm_tile.tile.units.product import Operand
 
 _WORD_BYTES = WORD // 8
 _AHEAD = 256  # bytes that the second-level cache fetches at once
@@ -41,6 +46,9 @@ class Loads:
         buffers: the function's parameters by name, and the vectors that the block has made.
         lane: number of the row that a thread has in an instruction, and of its run.
         row: the first of the warp's rows, or of the block's, where it has no other warp's.
+        slot: the vectors that the block has.
+        starts: where a thread's vector of each column begins in their tensor, in whole loads; empty
+            where all vectors are the block's.
         words: codes of two rows of each strip.
         halves: the vectors' elements, pairs of neighbours.
         held: numbers that the boxes of these rows share, in the order of :func:`boxes`.
@@ -51,6 +59,8 @@ class Loads:
     buffers: dict[str, Any]
     lane: tuple[Any, Any]
     row: Any
+    slot: Slot
+    starts: tuple[Any, ...]
     words: Any
     halves: Any
     held: tuple[Any, ...]
@@ -79,13 +89,16 @@ class Loads:
         count, sizes = self.run_words, self.found.sizes
         row_words = sizes.depth * sizes.bits // WORD
         buffer = self.buffers[self.found.packed]
-        source = ib.decl_buffer((sizes.rows * row_words,), "uint32", data=buffer.data)
+        words, group = math.prod(self.found.shape) * sizes.bits // WORD, self.slot.group
+        source = ib.decl_buffer((words,), "uint32", data=buffer.data)
         for place, row in enumerate(self.rows):
-            at = ib.Bind(row * row_words + (step * LANES + self.lane[1]) * count)
+            number = row if group is None else group * sizes.rows + row
+            at = ib.Bind(number * row_words + (step * LANES + self.lane[1]) * count)
             _stream(source, at, self.words, place * count, count)
+        outer = () if group is None else (group,)
         for (box, name), held in zip(boxes(self.found), self.held, strict=True):
             for place, row in enumerate(self.rows):
-                indices = box_of(box, self.found.sizes, row, step * self.tile.step)
+                indices = box_of(box, self.found.shape, (*outer, row, step * self.tile.step))
                 ib.buffer_store(held, self.buffers[name][indices], [place])
 
     def ask_for_vectors(self, step: Any) -> None:
@@ -96,15 +109,22 @@ class Loads:
         elements = operand.size // operand.tensor.element_size
         scope = "global" if self.found.made is None else "shared"
         source = ib.decl_buffer((elements // 2,), "uint32", data=buffer.data, scope=scope)
-        group, run = self.lane
-        depth = (step * LANES + run) * (2 * count)
+        depth = (step * LANES + self.lane[1]) * (2 * count)
         for column in range(sizes.columns):
-            # Sums of a vector that there is not are stored nowhere.
-            vector = ib.min(group + column * COLUMNS, sizes.vectors - 1)
-            place: Place = {product.depth.name: depth, **{a.name: vector for a in operand.free}}
-            indices = [value_of(index, place) for index in operand.indices]
-            at = ib.Bind(linear(operand, indices) // 2)
+            if self.starts:
+                at = self.starts[column] * _WIDEST + depth // 2  # of whole loads, as TVM sees
+            else:
+                place = {product.depth.name: depth, **self._vector(column)}
+                at = ib.Bind(_element(operand, place) // 2)
             _copy(source, at, self.halves, column * count, count)
+
+    def _vector(self, column: int) -> Place:
+        """Values of the axes for a thread's vector of a column.
+
+        Sums of a vector that there is not are stored nowhere.
+        """
+        number = ib.min(self.lane[0] + column * COLUMNS, self.found.sizes.vectors - 1)
+        return {axis.name: number for axis in self.found.found.product.left.free}
 
     def word(self, row: int, place: int) -> Any:
         """A word of a row's codes."""
@@ -149,12 +169,11 @@ def boxes(found: CodedMatch) -> list[tuple[Shared, str]]:
     return [*found.scales, *([found.zero] if found.zero else [])]
 
 
-def box_of(shared: Shared, sizes: CodedProduct, row: Any, element: Any) -> tuple[Any, ...]:
-    """The box, as indices of what is shared, in which an element of a row of the matrix is."""
-    place = zip((row, element), shared.box, (sizes.rows, sizes.depth), strict=True)
+def box_of(shared: Shared, shape: Sequence[int], place: Sequence[Any]) -> tuple[Any, ...]:
+    """The box, as indices of what is shared, in which an element of a tensor is."""
     return tuple(
         tirx.const(0) if side >= extent else value if side == 1 else value // side
-        for value, side, extent in place
+        for value, side, extent in zip(place, shared.box, shape, strict=True)
     )
 
 
@@ -171,7 +190,12 @@ def block_row(sizes: CodedProduct, tile: CodedTile, place: Any) -> Any:
 
 
 def begin_loads(
-    found: CodedMatch, tile: CodedTile, buffers: dict[str, Any], lane: tuple[Any, Any], row: Any
+    found: CodedMatch,
+    tile: CodedTile,
+    buffers: dict[str, Any],
+    lane: tuple[Any, Any],
+    row: Any,
+    slot: Slot,
 ) -> Loads:
     """A thread's loads, with room for them in registers."""
     sizes = found.sizes
@@ -183,7 +207,22 @@ def begin_loads(
     words = local(rows * tile.run // _WORD_BYTES)
     halves = local(sizes.columns * (tile.run * 8 // sizes.bits) // 2)
     held = tuple(local(rows, str(buffers[name].dtype)) for _, name in boxes(found))
-    return Loads(found, tile, buffers, lane, row, words, halves, held)
+    starts = () if slot.group is None else _starts(slot, found, lane[0])
+    return Loads(found, tile, buffers, lane, row, slot, starts, words, halves, held)
+
+
+def _starts(slot: Slot, found: CodedMatch, number: Any) -> tuple[Any, ...]:
+    """Where the vectors of a slot begin that a thread loads: of each column the one of its
+    number."""
+    left, columns = found.found.product.left, range(0, found.sizes.vectors, COLUMNS)
+    places = [slot.rows.inside(number + column, slot.origin) for column in columns]
+    each = 2 * _WIDEST  # elements of a load
+    return tuple(in_register(_element(left, {**slot.origin, **place}) // each) for place in places)
+
+
+def _element(operand: Operand, place: Place) -> Any:
+    """The number of an operand's element at a place."""
+    return linear(operand, [value_of(index, place) for index in operand.indices])
 
 
 def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.rules import CODED, CODED_WARPGROUP
 
+_SLOTS = (1, 8, 16, 24, 32)  # vectors of a tile, of one group
 _SMALL_INTEGERS = ("int8", "uint8")
 
 
@@ -31,10 +32,18 @@ def schedule_coded(task: Task, count: int) -> Sequence[Choice]:
     found = find_coded(task)
     if found is None:
         return ()
-    tiles = construct_coded(found.sizes, task.device, count, task.scene)
-    few = choices_of(CODED, tiles, partial(write_coded, found))
+    few = _of_warps(found, task, count)
     both = (*few, *_of_warpgroups(found, task, count))
     return sorted(both, key=lambda choice: choice.seconds)[:count]
+
+
+def _of_warps(found: CodedMatch, task: Task, count: int) -> Iterator[Choice]:
+    """Choices of the kernel for few vectors, which tiles of few vectors are, too, where all vectors
+    are in groups."""
+    slots = (0,) if found.found.group is None else _SLOTS
+    for own in (replace(found, slot=slot) for slot in slots):
+        tiles = construct_coded(own.sizes, task.device, count, task.scene)
+        yield from choices_of(CODED, tiles, partial(write_coded, own, device=task.device))
 
 
 def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice]:
@@ -46,6 +55,8 @@ def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice
     product, form = found.found.product, found.form
     fragments = fragments_of(form.code, form.dtype) if found.made is None else None
     is_scaled_once = len(found.scales) == 1 and found.sizes.halves == 1
+    if found.found.group is not None:
+        return ()
     if fragments is None or not is_scaled_once or not _is_scaled_exactly(found.scales[0][0], form):
         return ()
     sizes = replace(found.sizes, instructions=fragments.instructions + 1)

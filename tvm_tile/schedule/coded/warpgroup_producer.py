@@ -91,7 +91,8 @@ def _value(
 ) -> Any:
     """Number of a row's box for an element of the sum; the last row's for rows behind it."""
     (own, name), sizes = shared, kernel.found.sizes
-    place = box_of(own, sizes, ib.min(row, sizes.rows - 1), element)
+    at = ib.min(row, sizes.rows - 1), element
+    place = box_of(own, (sizes.rows, sizes.depth), at)
     value = kernel.buffers[name][place]
     if isinstance(own.stored, Floats):
         return meaning(own.stored, tirx.Cast("int32", value))

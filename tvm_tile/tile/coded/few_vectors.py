@@ -11,6 +11,9 @@ instruction does not matter, so no code changes its place.
 
 Vectors that are behind a norm of their rows each block makes for itself in shared memory, once it
 has asked for its first codes.
+
+Where each vector has a matrix of its own, as a token's experts have, a tile has vectors of one
+matrix: as a list tells that a kernel makes ahead, or, of one vector a tile, without any.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
+from tvm_tile.graph.positions import Grouped
 from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.few_rows.few_vectors import Prologue
+from tvm_tile.tile.products.grouping import grouping_work
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.register_use import register_use
 from tvm_tile.tile.residency import given_blocks, given_registers
@@ -48,7 +53,7 @@ class CodedProduct:
     """A product with a matrix of codes.
 
     Attributes:
-        vectors: ``m``.
+        vectors: ``m``; where they are in groups, the most that a tile has.
         rows: ``n``, of the matrix.
         depth: ``k``.
         bits: bits of a code.
@@ -58,6 +63,8 @@ class CodedProduct:
         halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
             and what it lets through are; else 1.
         prologue: computation of the vectors by each block; ``None`` where they lie in memory.
+        groups: groups of the vectors, if each has a matrix of its own, of which all else here is
+            told; ``None``: there is one matrix.
     """
 
     vectors: int
@@ -69,21 +76,51 @@ class CodedProduct:
     instructions: float = 2.25
     halves: int = 1
     prologue: Prologue | None = None
+    groups: Grouped | None = None
 
     @property
     def columns(self) -> int:
-        """Instructions side by side that all vectors take."""
+        """Instructions side by side that all vectors of a tile take."""
         return -(-self.vectors // COLUMNS)
 
     @property
     def code_bytes(self) -> int:
-        """Bytes of all codes."""
+        """Bytes of the codes of a matrix."""
         return self.rows * self.depth * self.bits // _BYTE
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the vectors."""
+        """Bytes of the vectors of a tile."""
         return self.vectors * self.depth * _ELEMENT
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether a list tells which vectors make a tile."""
+        return self.groups is not None and self.vectors > 1
+
+    @property
+    def slots(self) -> int:
+        """Tiles of vectors that there may be."""
+        if self.groups is None:
+            return 1
+        return self.groups.slots(self.vectors) if self.is_listed else self.groups.count
+
+    @property
+    def filled(self) -> float:
+        """Tiles of vectors that there are, on the average."""
+        if self.groups is None or not self.is_listed:
+            return self.slots
+        return self.groups.tiles(self.vectors)
+
+    @property
+    def matrices(self) -> float:
+        """Matrices that are read from memory: each once, if vectors are listed by their own."""
+        return self.groups.met if self.groups is not None and self.is_listed else self.slots
+
+    @property
+    def count(self) -> int:
+        """All vectors."""
+        return self.vectors if self.groups is None else self.groups.count
 
     def made_bytes(self, warps: int) -> int:
         """Shared memory in which a block of so many warps makes the vectors, if it does."""
@@ -102,6 +139,7 @@ class CodedTile(Tile):
         run: bytes of codes that a lane takes of a row in a step.
         step: elements of the sum in a step.
         grid: blocks, in the shared memory of each of which the sums of its parts meet.
+        slots: tiles of vectors that these have, each with all rows of a matrix.
     """
 
     parts: int
@@ -110,6 +148,7 @@ class CodedTile(Tile):
     run: int
     step: int
     grid: int = field()
+    slots: int = 1
 
     @property
     def block_size(self) -> int:
@@ -124,6 +163,7 @@ class CodedTile(Tile):
     def describe(self) -> str:
         """The tile in one line, for people."""
         rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
+        rows = rows if self.slots == 1 else f"{self.slots} slots, {rows}"
         return f"{rows}, {self.stacked * ROWS} rows a warp, loads of {self.run} bytes of each"
 
 
@@ -162,7 +202,8 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         shared = parts * rows * product.columns * COLUMNS * _SUM_BYTES
         shared += product.made_bytes(warps)
         if shared <= STATIC_SHARED_LIMIT:
-            tile = (parts, strips, stacked, run, step, product.rows // rows)
+            grid = product.slots * product.rows // rows
+            tile = (parts, strips, stacked, run, step, grid, product.slots)
             yield CodedTile(*tile, shared_bytes=shared)
 
 
@@ -199,26 +240,30 @@ def _sums(tile: CodedTile, product: CodedProduct) -> int:
 
 def _work(tile: CodedTile, product: CodedProduct, device: Device) -> Work:
     """What the kernel of a tile does."""
-    written = product.vectors * product.rows // product.halves * _ELEMENT
-    made, warps = product.prologue, tile.block_size // _WARP
-    parts = (_step_part(tile, product), _closing_part(tile, product, written))
+    written = product.count * product.rows // product.halves * _ELEMENT
+    made, warps, groups = product.prologue, tile.block_size // _WARP, product.groups
+    blocks = tile.grid * product.filled / product.slots
+    parts = (_step_part(tile, product), _closing_part(tile, product, written / blocks))
     first = tile.grid * warps * tile.stacked * ROWS * LANES * tile.run
+    is_ahead = device.supports_dependent_launches and groups is None
     return Work(
-        blocks=tile.grid,
+        blocks=blocks,
         resident=given_blocks(device, tile),
         warps=warps,
         parts=(made.part(tile.block_size, device), *parts) if made else parts,
-        read=product.code_bytes + product.beside + _given_bytes(product),
+        read=product.matrices * (product.code_bytes + product.beside) + _given_bytes(product),
         written=written,
-        asked=first if device.supports_dependent_launches else 0,
+        asked=first if is_ahead else 0,
         unit=Unit.WARP,
         dtype="float16",  # bfloat16's rate is no other
+        then=(grouping_work(groups, device),) if groups and product.is_listed else (),
     )
 
 
 def _given_bytes(product: CodedProduct) -> int:
     """Bytes of memory that the vectors are read from, or made of."""
-    return product.prologue.read_bytes if product.prologue else product.vector_bytes
+    made = product.prologue
+    return made.read_bytes if made else product.count * product.depth * _ELEMENT
 
 
 def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
@@ -229,7 +274,8 @@ def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
     """
     warps, codes = tile.block_size // _WARP, _lane_codes(tile, product)
     repeats, rows = -(-product.depth // tile.step // tile.parts), 2 * tile.stacked  # of a lane
-    once = product.beside / tile.grid + (0 if product.prologue else product.vector_bytes)
+    own = tile.slots / tile.grid * product.beside
+    once = own + (0 if product.prologue else product.vector_bytes)
     multiplied = tile.step // INNER  # instructions along the depth
     products = multiplied * tile.stacked * product.columns
     held = _sums(tile, product) // 3
@@ -249,8 +295,11 @@ def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
     )
 
 
-def _closing_part(tile: CodedTile, product: CodedProduct, written: int) -> Part:
-    """Sums meet in shared memory; each thread adds up all parts of some, four at a time."""
+def _closing_part(tile: CodedTile, product: CodedProduct, written: float) -> Part:
+    """Sums meet in shared memory; each thread adds up all parts of some, four at a time.
+
+    Of all that is ``written``, the bytes are those of a block.
+    """
     warps, held = tile.block_size // _WARP, _sums(tile, product) // 3
     quads = product.vectors * tile.block_rows // product.halves // _QUAD
     turns = -(-quads // tile.block_size)
@@ -258,7 +307,7 @@ def _closing_part(tile: CodedTile, product: CodedProduct, written: int) -> Part:
     summed = stored * tile.parts * product.halves
     # The four lanes of a row have vectors whose sums lie in the same banks.
     return Part(
-        stores=written / tile.grid,
+        stores=written,
         operations=_QUAD * summed,
         moves=warps * held + summed + stored,
         wavefronts=LANES * warps * held + summed * _QUAD,
