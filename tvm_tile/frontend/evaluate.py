@@ -147,6 +147,8 @@ def evaluate(
     if name == "relax.sort" and first.dtype.kind in "iu":
         ascending = np.sort(first, int(call.attrs.axis))
         return np.flip(ascending, int(call.attrs.axis)) if call.attrs.descending else ascending
+    if name == "relax.power":
+        return _power_of_two(known[0], known[1])
     if name in ("relax.divide", "relax.floor_divide"):
         return _quotient(known[0], known[1], name == "relax.floor_divide")
     if name == "relax.matmul" and all(operand.dtype.kind == "f" for operand in known):
@@ -193,6 +195,13 @@ def part_of_split(split: relax.Call, whole: np.ndarray, index: int) -> np.ndarra
     ends = split.attrs.indices_or_sections
     ends = int(ends) if isinstance(ends, tvm.tirx.IntImm) else [int(end) for end in ends]
     return np.array_split(whole, ends, int(split.attrs.axis))[int(index)]
+
+
+def _power_of_two(base: np.ndarray, exponent: np.ndarray) -> np.ndarray | None:
+    """Powers of 2 by whole numbers, as scales are; of others the last bit is not NumPy's."""
+    wide = exponent.astype(np.float64)
+    is_whole = "int" not in base.dtype.name and np.all(base == 2) and np.all(wide == np.rint(wide))
+    return np.exp2(wide) if is_whole else None
 
 
 def _quotient(a: np.ndarray, b: np.ndarray, rounds_down: bool) -> np.ndarray | None:

@@ -171,7 +171,7 @@ def inlined_makers(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] 
 
     Returns:
         The names of what is left before the products; ``None`` where these read several such
-        values, or sums.
+        values, or sums, or look up what is made here.
 
     Raises:
         ScheduleError: TVM cannot inline a block.
@@ -182,6 +182,8 @@ def inlined_makers(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] 
         is_kept = is_reduction(sch, block) or is_output(sch, block) or _name(sch, block) in gathers
         if is_view and not is_kept:
             sch.compute_inline(block)
+    if any(_is_of_made(sch, gather) for gather in blocks_named(sch, gathers)):
+        return None
     makers = {_name(sch, maker) for main in mains for maker in sch.get_producers(main)} - gathers
     for block in child_blocks(sch):
         is_kept = is_reduction(sch, block) or is_output(sch, block)
@@ -193,6 +195,13 @@ def inlined_makers(sch: Schedule, mains: Sequence[SBlockRV]) -> tuple[str, ...] 
         return None
     names = tuple(_name(sch, block) for block in left)
     return names if not names or {names[-1]} == makers else None
+
+
+def _is_of_made(sch: Schedule, gather: SBlock) -> bool:
+    """Whether what a block looks up is made in the function, such as numbers of codes: it would be
+    made anew for each element."""
+    table = gather.body.value.source
+    return any(sch.get(block).writes[0].source.same_as(table) for block in child_blocks(sch))
 
 
 def gathers_of(sch: Schedule, mains: Sequence[SBlockRV]) -> list[SBlockRV]:
