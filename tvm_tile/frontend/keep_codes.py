@@ -198,6 +198,8 @@ class _Bindings:
             if reading is not None:
                 is_other = not value.args[1 - reading.side].same_as(var)
                 return reading.weights.same_as(weights) and is_other
+            if _is_call(value, "relax.shape_of"):
+                return True
             is_moved = transposition_source(value) is not None or is_lookup(value)
             return is_moved and self.is_only_multiplied(reader, weights)
 
@@ -239,6 +241,10 @@ def _is_setting(argument: Any) -> bool:
         isinstance(field.ty, relax.TensorType) for field in argument.fields
     )
     return is_numbers or isinstance(argument, relax.ShapeExpr) or tvm.ir.is_prim_expr(argument)
+
+
+def _is_call(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and getattr(value.op, "name", "") == name
 
 
 def _reads_codes(call: relax.Call) -> bool:

@@ -18,7 +18,7 @@ _BYTES = frozenset(
     getattr(onnx.TensorProto, name) for name in ("INT8", "UINT8", "FLOAT8E4M3FN", "FLOAT8E5M2")
 )
 _WIDE = frozenset(getattr(onnx.TensorProto, name) for name in ("INT16", "UINT16", "INT32"))
-_BETWEEN = frozenset({"Cast", "Identity", "Mul", "Reshape", "Transpose"})
+_BETWEEN = frozenset({"Cast", "Gather", "Identity", "Mul", "Reshape", "Transpose"})
 # What TVM has no constants of, and the least type of whole bytes that has all these numbers. The
 # older onnx is, the fewer of them it knows.
 _NARROW = {

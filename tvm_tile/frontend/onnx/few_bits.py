@@ -1,4 +1,4 @@
-"""ONNX Runtime's product with weights of a few bits, as the operators that it stands for."""
+"""Weights of a few bits in ONNX Runtime's operators, as the operators that they stand for."""
 
 from __future__ import annotations
 
@@ -11,19 +11,31 @@ _BYTE = 8  # bits
 
 
 def convert_matmul_bits(node: Node) -> Value:
-    """MatMulNBits: ``x @ ((codes - zero) * scale).T``, each scale for a block of a row of codes.
+    """MatMulNBits: ``x @ weights.T``, where weights are those of :func:`convert_bits`."""
+    x, codes, scales, zeros, order, bias = (node.input(place) for place in range(6))
+    if order is not None:
+        raise NotImplementedError("an order of the codes' groups (g_idx)")
+    weights = _weights(node, codes, scales, zeros)
+    product = node.emit(op.matmul(x, node.emit(op.permute_dims(op.astype(weights, dtype_of(x))))))
+    return product if bias is None else op.add(product, bias)
+
+
+def convert_bits(node: Node) -> Value:
+    """DequantizeNBits, an operator of ours: the matrix that MatMulNBits multiplies with."""
+    return _weights(node, *(node.input(place) for place in range(3)))
+
+
+def _weights(node: Node, codes: Value, scales: Value, zeros: Value | None) -> Value:
+    """``(codes - zero) * scale``, each scale for a block of a row of codes.
 
     The codes of a row are ``[blocks, bytes of a block]``, the first code in the lowest bits; so are
     zero points, if they are bytes, but only a row of them begins with a byte. Without any, zero is
     the middle of all codes. Numbers are of the scales' type.
     """
-    x, codes, scales, zeros, order, bias = (node.input(place) for place in range(6))
     rows, depth = int(node.attrs["N"]), int(node.attrs["K"])
     bits, side = int(node.attrs.get("bits", 4)), int(node.attrs["block_size"])
     if bits not in (1, 2, 4, 8):
         raise NotImplementedError(f"codes of {bits} bits")
-    if order is not None:
-        raise NotImplementedError("an order of the codes' groups (g_idx)")
     blocks, dtype = -(-depth // side), dtype_of(scales)
     packed = node.emit(op.reshape(codes, (rows, blocks * side * bits // _BYTE)))
     numbers = op.astype(_unpacked(node, packed, bits), dtype)
@@ -37,8 +49,7 @@ def convert_matmul_bits(node: Node) -> Value:
     weights = node.emit(op.reshape(node.emit(weights), (rows, blocks * side)))
     if blocks * side != depth:
         weights = node.emit(op.strided_slice(weights, [1], [0], [depth]))
-    product = node.emit(op.matmul(x, node.emit(op.permute_dims(op.astype(weights, dtype_of(x))))))
-    return product if bias is None else op.add(product, bias)
+    return weights
 
 
 def _unpacked(node: Node, packed: Value, bits: int) -> Value:

@@ -10,7 +10,7 @@ import onnx
 
 from tvm_tile.frontend.onnx import elementwise, indexing, quantized, random, training, windows
 from tvm_tile.frontend.onnx.detection import convert_non_max_suppression
-from tvm_tile.frontend.onnx.few_bits import convert_matmul_bits
+from tvm_tile.frontend.onnx.few_bits import convert_bits, convert_matmul_bits
 from tvm_tile.frontend.onnx.node import Converter, Node
 from tvm_tile.frontend.onnx.recurrent import RECURRENT_OPERATORS, convert_recurrent
 from tvm_tile.frontend.onnx.regions import convert_grid_sample, convert_roi_align
@@ -45,6 +45,7 @@ _CONVERTERS: dict[str, Converter] = {
     "LRN": windows.convert_lrn,
     "LpNormalization": elementwise.convert_lp_normalization,
     "MatMulInteger": quantized.convert_matmul_integer,
+    "DequantizeNBits": convert_bits,
     "MatMulNBits": convert_matmul_bits,
     "MaxUnpool": windows.convert_max_unpool,
     "Mod": elementwise.convert_modulo,

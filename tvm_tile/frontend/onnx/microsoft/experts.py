@@ -209,16 +209,15 @@ def _decoded(b: FunctionBody, layer: _Layer, shape: tuple[int, int, int]) -> str
     packed = (*scales[:-1], -(-scales[-1] * bits // _BYTE))
     _require_shape("codes of experts", b.shape(layer.weights), (experts, rows, depth * bits // 8))
     _require_shape("scales of experts", b.shape(layer.scales), scales)
-    dtype = b.dtype(layer.scales)
-    zero = b.constant(np.array(1 << (bits - 1), dtype))
-    if layer.zeros:
-        _require_shape("zero points of experts", b.shape(layer.zeros), packed)
-        zero = b.part(_unpacked(b, layer.zeros, bits), 0, scales[-1])
-        zero = b.cast(b("Reshape", zero, [experts, rows, blocks, 1]), dtype)
-    numbers = b.cast(_unpacked(b, layer.weights, bits), dtype)
-    numbers = b("Sub", b("Reshape", numbers, [experts, rows, blocks, depth // blocks]), zero)
-    numbers = b("Mul", numbers, b("Reshape", layer.scales, [experts, rows, blocks, 1]))
-    return b.cast(b("Reshape", numbers, list(shape)), b.real)
+    zeros = layer.zeros
+    if zeros:
+        _require_shape("zero points of experts", b.shape(zeros), packed)
+        numbers = b.part(_unpacked(b, zeros, bits), 0, scales[-1])
+        zeros = b.cast(numbers, b.dtype(layer.scales))
+    # Codes of all experts are those of a matrix.
+    sizes = {"N": experts * rows, "K": depth, "bits": bits, "block_size": depth // blocks}
+    numbers = b("DequantizeNBits", layer.weights, layer.scales, zeros, **sizes)
+    return str(b("Reshape", b.cast(numbers, b.real), list(shape)))
 
 
 def _unpacked(b: FunctionBody, packed: str, bits: int) -> str:
