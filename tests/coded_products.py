@@ -24,8 +24,8 @@ class Case:
     ones of vectors behind a norm.
 
     The vectors are elements of longer ones: some are skipped before them, and some lie behind. Of
-    two scales, the second one is the whole matrix'. Of several matrices each vector has one, which a
-    parameter tells.
+    two scales, the second one is the whole matrix'. Of several matrices each vector has one, which
+    a parameter tells.
     """
 
     vectors: int

@@ -23,6 +23,7 @@ from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tensor_format import Integers, Shared, TensorFormat
 from tvm_tile.loops.decoding import decoding_loops
 from tvm_tile.loops.rows import number
+from tvm_tile.passes.operators.group_products import own_matrices
 from tvm_tile.passes.weld.one_function import one_function
 from tvm_tile.schedule.coded.find import find_coded
 from tvm_tile.schedule.coded.kernel import write_coded
@@ -205,7 +206,7 @@ def multiplied(x: Any, w: Any, bias: Any, skipped: int, gated: bool, ids: Any = 
     *_, columns, depth = w.shape
     k, dtype = te.reduce_axis((number(0), depth), "k"), str(x.dtype)
     if ids is not None:
-        own = te.compute((x.shape[0], columns, depth), lambda m, *at: w[ids[m], *at], name="own")
+        own = own_matrices(w, ids)
 
     def summed(m: Any, n: Any) -> Any:
         weight = w[n, k] if ids is None else own[m, n, k]

@@ -1,6 +1,9 @@
-"""A layer of a mixture of experts as transformers writes it (``grouped_mm_experts_forward``)."""
+"""A layer of a mixture of experts as transformers writes it (``grouped_mm_experts_forward``), with
+weights that are numbers, or codes of 4 bits as published models keep them."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -43,6 +46,97 @@ class ExpertLayer(Module):
         inverse = torch.empty_like(order)
         inverse[order] = torch.arange(len(order), device=order.device)
         return out[inverse].view(len(x), self.chosen, -1).sum(1).to(x.dtype)
+
+
+class CodedWeights(Module):
+    """Random matrices of codes of 4 bits, two of a row in a byte, the first in the low half.
+
+    Numbers are those of bfloat16, whatever they are wanted in.
+    """
+
+    group: int  # elements of a row that share a scale
+
+    def __init__(self, experts: int, rows: int, depth: int, random: torch.Generator) -> None:
+        super().__init__()
+        codes = torch.empty((experts, rows, depth // 2), dtype=torch.uint8)
+        scale = self.drawn_scale((experts, rows, depth // self.group, 1), depth, random)
+        self.register_buffer("codes", codes.random_(generator=random))
+        self.register_buffer("scale", scale)
+
+    def forward(self) -> Tensor:
+        """The matrices, (experts, rows, depth), bfloat16."""
+        codes = torch.stack((self.codes & 15, self.codes >> 4), -1)
+        numbers = self.scaled(codes.flatten(-2).unflatten(-1, (-1, self.group)))
+        return numbers.flatten(-2)
+
+    @staticmethod
+    def drawn_scale(shape: tuple[int, ...], depth: int, random: torch.Generator) -> Tensor:
+        """Scales by which sums of ``depth`` products are about one."""
+        raise NotImplementedError
+
+    def scaled(self, codes: Tensor) -> Tensor:
+        """The numbers of codes, (experts, rows, groups, elements)."""
+        raise NotImplementedError
+
+
+class Int4Weights(CodedWeights):
+    """Integers less 8, a scale of bfloat16 for 128 (compressed-tensors' ``W4A16``)."""
+
+    group, bytes = 128, 0.5 + 2 / 128
+
+    @staticmethod
+    def drawn_scale(shape: tuple[int, ...], depth: int, random: torch.Generator) -> Tensor:
+        return ((torch.rand(shape, generator=random) + 0.5) / (5 * depth**0.5)).bfloat16()
+
+    def scaled(self, codes: Tensor) -> Tensor:
+        return (codes.to(torch.int8) - 8).bfloat16() * self.scale.bfloat16()
+
+
+class Mxfp4Weights(CodedWeights):
+    """e2m1, a power of two for 32 (GPT-OSS, as transformers unpacks it)."""
+
+    group, bytes = 32, 0.5 + 1 / 32
+    entries = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+    def __init__(self, *sizes: int | torch.Generator) -> None:
+        super().__init__(*sizes)
+        table = torch.tensor([*self.entries, *(-own for own in self.entries)])
+        self.register_buffer("table", table.bfloat16())
+
+    @staticmethod
+    def drawn_scale(shape: tuple[int, ...], depth: int, random: torch.Generator) -> Tensor:
+        exponent = 127 - round(math.log2(3 * depth**0.5))
+        return torch.randint(exponent - 1, exponent + 2, shape, generator=random).byte()
+
+    def scaled(self, codes: Tensor) -> Tensor:
+        return torch.ldexp(self.table.bfloat16()[codes.int()], self.scale.int() - 127)
+
+
+CODED_WEIGHTS: dict[str, type[Int4Weights | Mxfp4Weights]] = {
+    "int4": Int4Weights,
+    "mxfp4": Mxfp4Weights,
+}
+
+
+class CodedExpertLayer(ExpertLayer):
+    """The layer with weights that are computed of codes.
+
+    Args:
+        chosen: experts of a token.
+        kind: name of the codes.
+        sizes: experts, inner size, hidden size.
+    """
+
+    def __init__(self, chosen: int, kind: str, sizes: tuple[int, int, int]) -> None:
+        super().__init__(chosen, is_skewed=False)
+        experts, inner, hidden = sizes
+        random, weights = torch.Generator().manual_seed(0), CODED_WEIGHTS[kind]
+        self.first = weights(experts, 2 * inner, hidden, random)
+        self.second = weights(experts, hidden, inner, random)
+
+    def forward(self, x: Tensor, router: Tensor) -> Tensor:
+        """The layer's result, (tokens, hidden)."""
+        return super().forward(x, router, self.first().to(x.dtype), self.second().to(x.dtype))
 
 
 def _products(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:

@@ -1,11 +1,14 @@
 """Layers of a mixture of experts, with their router: the experts of models of 2023 to 2025.
 
 Routing is drawn: weights of the router are random. ``skewed`` sends half of the tokens to one
-expert. The router is computed in float32, as DeepSeek-V3's is: where halves decide, roundings
-would send tokens to other experts than the reference's.
+expert. Weights are numbers or, of 4 bits, constants of codes: ``int4`` in groups of 128 with a
+scale of bfloat16, or ``mxfp4``. The router is computed in float32, as DeepSeek-V3's is: where
+halves decide, roundings would send tokens to other experts than the reference's.
 """
 
 from __future__ import annotations
+
+import itertools
 
 from bench.suites.facts import sizes
 from bench.workload import BYTES, Case, Input, Workload
@@ -21,6 +24,8 @@ _LAYERS: dict[str, tuple[int, int, int, int, tuple[int, ...]]] = {
     "deepseek_v3_eighth": (7168, 2048, 32, 1, (1, 16, 256)),
 }
 _EVEN, _SKEWED = "even", "skewed"
+_CODED = ("int4", "mxfp4")  # families of weights of 4 bits, whose routing is even
+_CODED_TOKENS = (1, 16, 256)
 _SKEWED_TOKENS = 256
 _ROUNDED_THRICE = 2  # times the tolerance of a product, whose sums are rounded once
 
@@ -37,6 +42,9 @@ def workloads() -> tuple[Workload, ...]:
                 facts = sizes(own | {"T": tokens})
                 title = f"{name}_{tokens}{tail}"
                 found.append(Workload("experts", title, family, "bfloat16", None, facts))
+        for family, tokens in itertools.product(_CODED, set(counts) & set(_CODED_TOKENS)):
+            facts, title = sizes(own | {"T": tokens}), f"{name}_{tokens}_{family}"
+            found.append(Workload("experts", title, family, "bfloat16", None, facts))
     return tuple(found)
 
 
@@ -47,7 +55,7 @@ def met(tokens: int, experts: int, chosen: int) -> float:
 
 def case(workload: Workload) -> Case:
     """The layer; its bytes are those of the experts that tokens meet on the average."""
-    from bench.suites.expert_modules import ExpertLayer
+    from bench.suites.expert_modules import CODED_WEIGHTS, CodedExpertLayer, ExpertLayer
     from bench.suites.tolerance import tolerance
 
     tokens, hidden, inner, experts, chosen = (workload.size(key) for key in "THIEK")
@@ -59,9 +67,14 @@ def case(workload: Workload) -> Case:
         "second": (experts, hidden, inner),
     }
     inputs = tuple(Input(shape, dtype) for shape in shapes.values())
-    weights = met(tokens, experts, chosen) * 3 * hidden * inner * BYTES[dtype]
+    weights, kind = met(tokens, experts, chosen) * 3 * hidden * inner, workload.family
+    weights *= CODED_WEIGHTS[kind].bytes if kind in _CODED else BYTES[dtype]
     moved = weights + inputs[1].bytes + 2 * inputs[0].bytes
     flops = 2 * tokens * hidden * (3 * inner * chosen + experts)
-    module = ExpertLayer(chosen, is_skewed=workload.family == _SKEWED)
+    if kind in _CODED:
+        inputs = inputs[:2]
+        module = CodedExpertLayer(chosen, kind, (experts, inner, hidden))
+    else:
+        module = ExpertLayer(chosen, is_skewed=kind == _SKEWED)
     limit = _ROUNDED_THRICE * tolerance(dtype)
     return Case(module.eval(), inputs, float(flops), float(moved), "float32", limit)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from coded_products import A100, H200, Case, assert_builds, choices
 from emulated import arguments, emulated_error, idle_barriers
@@ -12,7 +14,7 @@ from warp_emulator import COMPILER
 
 from tvm_tile.build.dependent_launches import asked_ahead
 from tvm_tile.device import Device
-from tvm_tile.graph.tensor_format import E2M1, Entries, Integers
+from tvm_tile.graph.tensor_format import E2M1, E4M3, Entries, Integers
 from tvm_tile.tile.rules import CODED
 
 pytestmark = pytest.mark.bank(6)
@@ -69,6 +71,50 @@ def test_kernels_compute_what_the_function_does(case: Case, tmp_path: Path) -> N
         assert error < TOLERANCES[case.dtype], found[place].tile
 
 
+# Numbers of matrices, and the numbers of each vector's own.
+ROUTES = {
+    "even": (8, list(range(8)) * 2),
+    "some met by none": (9, [7, 0, 7, 3, 3, 3, 0, 7, 3, 3, 8]),
+    "all of one": (4, [2] * 37),
+    "one vector": (4, [3]),
+    "without ends": (4, [-1, 3, 4, 0, 1 << 40]),
+}
+STACKS = [
+    Case(0, 64, 512),
+    Case(0, 32, 256, zero="int8", rows_group=16, gated=True),
+    Case(0, 48, 256, E2M1, 32, scale="float32", dtype="bfloat16"),
+    Case(0, 32, 256, E4M3, 128, rows_group=16, scale="float32", dtype="bfloat16", scales=2),
+    Case(0, 32, 256, Integers(8, is_signed=True), group=256, dtype="bfloat16", gated=True),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("case", STACKS, ids=str)
+def test_vectors_read_their_own_matrices(case: Case, route: str, tmp_path: Path) -> None:
+    matrices, ids = ROUTES[route]
+    func, offered = choices(replace(case, vectors=len(ids), matrices=matrices))
+    known = {"ids": np.array(ids)}
+    if case.code == E4M3:  # of which two are no numbers
+        codes = np.random.default_rng(0).integers(0, 0x7F, (matrices, case.rows, case.depth))
+        known[str(func.params[0].name)] = codes.astype(np.uint8)
+    of = arguments(func, known)
+    slots = {choice.tile.split(", ")[0]: choice for choice in reversed(offered)}
+    assert len(slots) > 1 or len(ids) == 1
+    for number, choice in enumerate(slots.values()):
+        scheduled = choice()
+        assert scheduled is not None
+        error = emulated_error(scheduled, of, H200, tmp_path, late=number % 2 > 0)
+        assert error < TOLERANCES[case.dtype], choice.tile
+
+
+def test_codes_that_data_tell_are_not_asked_for_ahead() -> None:
+    _, offered = choices(Case(8, 64, 512, matrices=5))
+    scheduled = offered[0]()
+    assert scheduled is not None
+    assert asked_ahead(scheduled.func) is None
+
+
 @needs_compiler
 def test_vectors_that_blocks_make_wait_for_all_threads(tmp_path: Path) -> None:
     func, offered = choices(Case(2, 64, 2048, normed=True))
@@ -117,6 +163,8 @@ def test_kernels_build(dtype: str, device: Device) -> None:
         Case(1, 64, 512, scales=2),
         Case(1, 64, 512, skipped=8, normed=True),
         Case(9, 64, 512, normed=True),
+        Case(9, 60, 512, matrices=3),
+        Case(9, 64, 512, scales=2, matrices=3),
     ],
     ids=str,
 )

@@ -34,7 +34,7 @@ class GroupProducts:
         return _GroupedProducts(mod).rewritten(mod)
 
 
-def _own_matrices(table: te.Tensor, ids: te.Tensor) -> te.Tensor:
+def own_matrices(table: te.Tensor, ids: te.Tensor) -> te.Tensor:
     """In loops: each product's own matrix, (products, ., .); the nearest one for a number outside
     of the table, so that each row is of a group."""
     first, last = (tirx.const(n, ids.dtype) for n in (0, int(table.shape[0]) - 1))
@@ -61,7 +61,7 @@ class _GroupedProducts(ModuleRewriter):
         dtype = str(call.ty.dtype)
 
         def product(x: te.Tensor, table: te.Tensor, ids: te.Tensor) -> te.Tensor:
-            own = _own_matrices(table, ids)
+            own = own_matrices(table, ids)
             return product_of(*((x, own) if side else (own, x)), transposed, dtype)
 
         operands = call.args[1 - side], reading.weights, reading.ids
