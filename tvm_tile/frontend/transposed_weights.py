@@ -14,7 +14,7 @@ _STACK = 3  # dimensions of matrices that are looked up
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadWeights:
     """How a product reads an operand that it has behind transpositions, or behind a look-up.
 
     Attributes:
@@ -35,7 +35,7 @@ class Reading:
         return self.is_turned == (self.side == 1)
 
 
-def reading_of(operand: Any, side: int, made: Callable[[Any], Any]) -> Reading:
+def reading_of(operand: Any, side: int, made: Callable[[Any], Any]) -> ReadWeights:
     """How a product reads an operand.
 
     before: ``own = take(w, ids, axis=0); y = matmul(x, permute_dims(own))``
@@ -55,10 +55,10 @@ def reading_of(operand: Any, side: int, made: Callable[[Any], Any]) -> Reading:
         source = transposition_source(made(weights))
         if source is not None:
             weights, is_turned = source, not is_turned
-    return Reading(weights, is_turned, ids, side)
+    return ReadWeights(weights, is_turned, ids, side)
 
 
-def weights_of(value: Any, made: Callable[[Any], Any]) -> Reading | None:
+def weights_of(value: Any, made: Callable[[Any], Any]) -> ReadWeights | None:
     """How a product reads its weights: a matrix on its right, or matrices that are looked up on one
     of its sides; ``None`` of anything else.
 

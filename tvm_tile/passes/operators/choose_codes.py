@@ -13,7 +13,7 @@ from tvm.relax.expr_functor import mutator
 from tvm_tile.device.device import Device, MemoryLevel
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
-from tvm_tile.frontend.transposed_weights import Reading, weights_of
+from tvm_tile.frontend.transposed_weights import ReadWeights, weights_of
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.tensor_format import TensorFormat
 from tvm_tile.loops.decoding import (
@@ -110,7 +110,7 @@ class _Matrix:
     format: TensorFormat
     shape: tuple[int, ...]
     calls: list[relax.Call] = field(default_factory=list)
-    products: dict[Any, Reading] = field(default_factory=dict)
+    products: dict[Any, ReadWeights] = field(default_factory=dict)
 
     @property
     def is_stored_turned(self) -> bool:
@@ -192,7 +192,7 @@ class _Times:
         return CodedUse(size, folded_size, seconds, folded_seconds, len(group))
 
     def _both(
-        self, matrix: _Matrix, call: relax.Call, reading: Reading
+        self, matrix: _Matrix, call: relax.Call, reading: ReadWeights
     ) -> tuple[float | None, float | None]:
         """Seconds of a product from codes, and from numbers that lie as is faster."""
         other = call.args[1 - reading.side]

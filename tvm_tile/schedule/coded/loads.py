@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tensor_format import Floats, Shared
 from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
-from tvm_tile.schedule.coded.slots import Slot
+from tvm_tile.schedule.coded.slots import VectorSlot
 from tvm_tile.schedule.coded.words import WORD, choose_bytes, registers, word
 from tvm_tile.schedule.tensor_cores.limits import in_register
 from tvm_tile.schedule.tensor_cores.place import Place, linear, value_of
@@ -59,7 +59,7 @@ class Loads:
     buffers: dict[str, Any]
     lane: tuple[Any, Any]
     row: Any
-    slot: Slot
+    slot: VectorSlot
     starts: tuple[Any, ...]
     words: Any
     halves: Any
@@ -195,7 +195,7 @@ def begin_loads(
     buffers: dict[str, Any],
     lane: tuple[Any, Any],
     row: Any,
-    slot: Slot,
+    slot: VectorSlot,
 ) -> Loads:
     """A thread's loads, with room for them in registers."""
     sizes = found.sizes
@@ -211,7 +211,7 @@ def begin_loads(
     return Loads(found, tile, buffers, lane, row, slot, starts, words, halves, held)
 
 
-def _starts(slot: Slot, found: CodedMatch, number: Any) -> tuple[Any, ...]:
+def _starts(slot: VectorSlot, found: CodedMatch, number: Any) -> tuple[Any, ...]:
     """Where the vectors of a slot begin that a thread loads: of each column the one of its
     number."""
     left, columns = found.found.product.left, range(0, found.sizes.vectors, COLUMNS)

@@ -26,7 +26,7 @@ from tvm_tile.tile.coded.few_vectors import CodedTile
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class VectorSlot:
     """Vectors of a block.
 
     Attributes:
@@ -46,7 +46,7 @@ def find_slot(
     buffers: Mapping[str, Any],
     block: Any,
     table: RowTable | None,
-) -> tuple[Slot, Any]:
+) -> tuple[VectorSlot, Any]:
     """The vectors of a block, and its number among those that have the matrix' rows.
 
     Args:
@@ -60,7 +60,7 @@ def find_slot(
     if groups is None or group is None:
         zeros = {axis.name: tirx.const(0) for axis in left.free}
         whole = Boxed(left, tuple(axis.extent for axis in left.free), left.extent)
-        return Slot(whole, zeros, None), block
+        return VectorSlot(whole, zeros, None), block
     each = tile.grid // tile.slots
     if table is None:
         number, place = ib.Bind(block // each), ib.Bind(block % each)
@@ -68,8 +68,8 @@ def find_slot(
         first = {name: ib.Bind(own) for name, own in digits(number, groups.rows, extents)}
         seen = views(group.tensors, found.found.shapes, buffers)
         own = in_register(tirx.Cast("int32", group.at(first, (), seen)))
-        return Slot(Boxed(left, (1,) * len(left.free), 1), first, own), place
+        return VectorSlot(Boxed(left, (1,) * len(left.free), 1), first, own), place
     slot, place, _ = raster_place(block, tile.slots, each, groups.neighbours(found.slot))
     origin = table.origin(groups, slot)
     ib.evaluate(leaving(origin[groups.held] > 0))
-    return Slot(GroupRows(groups, table.order), origin, origin[groups.axis.name]), place
+    return VectorSlot(GroupRows(groups, table.order), origin, origin[groups.axis.name]), place
