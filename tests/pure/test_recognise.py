@@ -162,6 +162,26 @@ def test_operands_are_kept_in_the_narrowest_type(
     np.testing.assert_array_equal(back[:, :1], operand)
 
 
+def test_powers_of_two_that_halves_are_multiplied_by_are_bytes() -> None:
+    value = Traced.of(RNG.integers(0, 16, (2, 64)), "bfloat16")
+    scales = np.array([[0.5], [8]], ml_dtypes.bfloat16)
+    found = encoded(value.times(scales))
+    assert found is not None
+    assert found.format.scales[0].stored == E8M0
+    assert is_exact(value.times(scales), found)
+
+
+def test_a_table_of_all_floats_of_four_bits_is_no_table() -> None:
+    numbers = numbers_of(E2M1)
+    codes = RNG.integers(0, 16, (4, 64))
+    for table, code in ((numbers, E2M1), (numbers[::-1], Entries(4)), (abs(numbers), Entries(4))):
+        value = Traced.of(codes, "float32", table=table)
+        found = encoded(value)
+        assert found is not None
+        assert found.format.code == code
+        assert is_exact(value, found)
+
+
 def grouped() -> tuple[Traced, Coded]:
     """Codes of 4 bits whose scales and zeros are one for 32 of a row."""
     codes = RNG.integers(0, 16, (8, 128)).astype(np.uint8)

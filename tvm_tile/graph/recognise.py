@@ -211,9 +211,17 @@ def _entries(numbers: Array, table: Array) -> _Code | None:
     """Codes that number entries of a table; ``None`` where they do not, or are too many."""
     if numbers.min() < 0 or numbers.max() >= min(len(table), _MOST_ENTRIES):
         return None
+    if _is_table_of(E2M1, table):
+        return _Code(E2M1, "float32", numbers.astype(np.uint8), None)
     bits = max(int(numbers.max()).bit_length(), 1)
     whole = np.resize(table, 1 << bits)  # entries that no code numbers may be any
     return _Code(Entries(bits), table.dtype.name, numbers.astype(np.uint8), whole)
+
+
+def _is_table_of(code: Floats, table: Array) -> bool:
+    """Whether a table has the numbers that all floats of a kind are, in the order of their bits."""
+    own, given = numbers_of(code), table.astype(np.float32)
+    return have_same_bits(own, given) if given.shape == own.shape else False
 
 
 def _integers(codes: Array) -> _Code | None:
@@ -275,7 +283,7 @@ def _narrowest(values: Array, dtype: str, halves: tuple[str, ...]) -> tuple[str 
             return name, values.astype(name)
     if values.dtype.kind in "iu":
         return "int32", values.astype(np.int32)
-    if dtype == "float32" and holds(values, "float8_e8m0fnu"):
+    if dtype in ("float32", "bfloat16") and holds(values, "float8_e8m0fnu"):
         return E8M0, values.astype(numpy_dtype("float8_e8m0fnu")).view(np.uint8)
     for name in halves:
         if holds(values, name):

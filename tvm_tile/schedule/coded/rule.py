@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tvm_tile.graph.tensor_format import Floats, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import E8M0, Shared, TensorFormat
 from tvm_tile.schedule.coded.find import CodedMatch, find_coded
 from tvm_tile.schedule.coded.fragments import fragments_of
 from tvm_tile.schedule.coded.kernel import write_coded
@@ -72,5 +72,6 @@ def _is_scaled_exactly(scale: Shared, form: TensorFormat) -> bool:
     dtype = form.dtype
     if scale.dtype == "float32":
         return True
-    is_exact = scale.stored == dtype or scale.stored in _SMALL_INTEGERS
-    return scale.dtype == dtype and is_exact and not isinstance(scale.stored, Floats)
+    is_power = dtype == "bfloat16" and scale.stored == E8M0
+    is_exact = is_power or scale.stored == dtype or scale.stored in _SMALL_INTEGERS
+    return scale.dtype == dtype and is_exact
