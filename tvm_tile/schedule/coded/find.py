@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 
 from tvm_tile.graph.extract import blocks_in, extract, loads_in
-from tvm_tile.graph.tensor_format import Entries, Floats, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import E8M0, Entries, Floats, Integers, Shared, TensorFormat
 from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.loops.decoding import format_of_block
 from tvm_tile.schedule.coded.made_vectors import MadeVectors, find_made_vectors
@@ -78,7 +78,22 @@ class CodedMatch:
         halves = len(self.found.epilogue.element.given)
         prologue = self.made.prologue if self.made else None
         sizes = vectors, product.right.extent, depth, codes.bits, group, beside
-        return CodedProduct(*sizes, codes.instructions, halves, prologue, groups)
+        how = codes.instructions, halves, prologue, self._can_be_scaled
+        return CodedProduct(*sizes, *how, groups)
+
+    @property
+    def _can_be_scaled(self) -> bool:
+        """Whether weights times their only scale, in their own type, are the format's numbers.
+
+        Codes have few bits, so that no product is rounded in float32.
+        """
+        if len(self.scales) != 1:
+            return False
+        ((scale, _),) = self.scales
+        dtype, stored = self.form.dtype, scale.stored
+        is_power = dtype == "bfloat16" and stored == E8M0
+        is_half = is_power or stored in (dtype, "int8", "uint8")
+        return is_half and scale.dtype in (dtype, "float32")
 
 
 def find_coded(task: Task) -> CodedMatch | None:

@@ -9,6 +9,10 @@ What :func:`write_coded` writes, for the rows of a block::
         for word:  sums += decoded(word) @ elements     (an instruction of 16 rows by 8 vectors)
         totals += scales of the row * sums;  sums = 0
         ask for those of the next one, in their place
+
+(where a step has several scales, ``sums += scale * decoded(word) @ elements``, and totals are the
+sums at the end)::
+
     lay totals down in shared memory, wait for one another
     store epilogue(totals of all parts)
 
@@ -44,6 +48,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.loads import Loads, begin_loads, block_row
 from tvm_tile.schedule.coded.slots import find_slot
+from tvm_tile.schedule.coded.words import multiply
 from tvm_tile.schedule.tensor_cores.grouping import list_groups
 from tvm_tile.schedule.tensor_cores.instructions import multiply_add
 from tvm_tile.schedule.tensor_cores.parameters import function, views
@@ -148,8 +153,11 @@ def _begin(kernel: _Kernel, thread: Any) -> None:
 def _sum_up(kernel: _Kernel) -> None:
     """The totals of a warp's part of the sum."""
     loads, parts, part, steps = kernel.loads, kernel.tile.parts, kernel.part, kernel.steps
-    for number in range(kernel.held):
+    held, scales_weights = kernel.held, kernel.tile.scales_weights
+    for number in range(held):
         ib.buffer_store(kernel.totals, tirx.const(0.0, "float32"), [number])
+    if scales_weights:
+        _begin_sums(kernel)
     with ib.serial(-(-steps // parts)) as turn:
         step = ib.Bind(turn * parts + part)
         with when([] if steps % parts == 0 else [step < steps]):
@@ -158,15 +166,26 @@ def _sum_up(kernel: _Kernel) -> None:
             with when([following < steps]):
                 loads.ask_for_codes(following)
                 loads.ask_for_vectors(following)
+    for number in range(held if scales_weights else 0):
+        total = kernel.sums[number] + kernel.sums[held + number]
+        ib.buffer_store(kernel.totals, total, [number])
+
+
+def _begin_sums(kernel: _Kernel) -> None:
+    """Sums of nothing, in all chains."""
+    for place in range(_CHAINS * kernel.held):
+        ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
 
 
 def _add_step(kernel: _Kernel) -> None:
-    """Add the products of a step to the totals."""
+    """Add the products of a step to the totals, or those of scaled weights to the sums."""
     held, loads, pairs = kernel.held, kernel.loads, kernel.found.pairs
-    for place in range(_CHAINS * held):
-        ib.buffer_store(kernel.sums, tirx.const(0.0, "float32"), [place])
+    scales_weights, dtype = kernel.tile.scales_weights, kernel.found.form.dtype
+    if not scales_weights:
+        _begin_sums(kernel)
     rows, count = range(len(loads.rows)), loads.word_pairs
     operands = [(*kernel.constants, *pairs.subtracted(loads.zero(row))) for row in rows]
+    factors = [loads.scale_pair(row) for row in rows if scales_weights]
     for word in range(loads.run_words):
         columns = range(kernel.found.sizes.columns)
         vectors = [loads.vector_pairs(word, column) for column in columns]
@@ -175,9 +194,11 @@ def _add_step(kernel: _Kernel) -> None:
                 row = strip * 2 + half
                 results = [kernel.pairs[half * count + pair] for pair in range(count)]
                 pairs.decode(loads.word(row, word), results, operands[row])
+                for own in results if scales_weights else ():
+                    multiply(dtype, own, own, factors[row])
             _multiply(kernel, word, strip, vectors)
-    scales = [loads.scales(row) for row in rows]
-    for place in range(held):
+    scales = [] if scales_weights else [loads.scales(row) for row in rows]
+    for place in range(held if scales else 0):
         strip, own = divmod(place, len(columns) * _SUMS)
         added = kernel.sums[place] + kernel.sums[held + place]
         # One after another: the product of all could be infinite where a sum is zero.

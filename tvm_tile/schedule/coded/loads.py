@@ -23,6 +23,7 @@ from tvm.tirx.script import builder as ib
 from tvm_tile.graph.tensor_format import Floats, Shared
 from tvm_tile.loops.decoding import meaning
 from tvm_tile.schedule.coded.find import CodedMatch
+from tvm_tile.schedule.coded.fragments import scale_word
 from tvm_tile.schedule.coded.slots import VectorSlot
 from tvm_tile.schedule.coded.words import WORD, choose_bytes, registers, word
 from tvm_tile.schedule.tensor_cores.limits import in_register
@@ -33,6 +34,7 @@ from tvm_tile.tile.units.product import Operand
 _WORD_BYTES = WORD // 8
 _AHEAD = 256  # bytes that the second-level cache fetches at once
 _WIDEST = 4  # words of a load
+_OF_A_SECTOR = 2  # words of each lane of a row, all of which read a sector then
 _LOWER, _UPPER = 0x5410, 0x7632  # bytes of two words: both lower halves, both upper ones
 
 
@@ -94,11 +96,13 @@ class Loads:
         for place, row in enumerate(self.rows):
             number = row if group is None else group * sizes.rows + row
             at = ib.Bind(number * row_words + (step * LANES + self.lane[1]) * count)
-            _stream(source, at, self.words, place * count, count)
-        outer = () if group is None else (group,)
+            _stream(source, at, self.words, place * count, count, stays=count < _OF_A_SECTOR)
+        outer, element = () if group is None else (group,), step * self.tile.step
+        if self.tile.scales_weights:
+            element = element + self.lane[1] * (self.tile.step // LANES)
         for (box, name), held in zip(boxes(self.found), self.held, strict=True):
             for place, row in enumerate(self.rows):
-                indices = box_of(box, self.found.shape, (*outer, row, step * self.tile.step))
+                indices = box_of(box, self.found.shape, (*outer, row, element))
                 ib.buffer_store(held, self.buffers[name][indices], [place])
 
     def ask_for_vectors(self, step: Any) -> None:
@@ -134,6 +138,10 @@ class Loads:
         """The scales of a row, float32."""
         count = len(self.found.scales)
         return [ib.Bind(self._shared(which, row, "float32")) for which in range(count)]
+
+    def scale_pair(self, row: int) -> Any:
+        """The only scale of a row's run, as a pair of the weights' type."""
+        return ib.Bind(scale_word(self.found.form.dtype, self.found.form.dtype, *self.scales(row)))
 
     def zero(self, row: int) -> Any | None:
         """The zero point of a row, int32, if there is one."""
@@ -225,11 +233,13 @@ def _element(operand: Operand, place: Place) -> Any:
     return linear(operand, [value_of(index, place) for index in operand.indices])
 
 
-def _stream(source: Any, at: Any, into: Any, first: int, count: int) -> None:
-    """Load ``count`` words past the first-level cache, as no thread loads them again."""
+def _stream(source: Any, at: Any, into: Any, first: int, count: int, *, stays: bool) -> None:
+    """Load ``count`` words past the first-level cache, as no thread loads them again; not if what
+    is beside them ``stays`` there for others."""
     own = [into[first + place] for place in range(count)]
     vector = f".v{count}" if count > 1 else ""
-    name = f"ld.global.nc.L1::no_allocate.L2::{_AHEAD}B{vector}.u32"
+    cache = "" if stays else ".L1::no_allocate"
+    name = f"ld.global.nc{cache}.L2::{_AHEAD}B{vector}.u32"
     ib.evaluate(T.ptx[name](*own, source.ptr_to([at])))
 
 

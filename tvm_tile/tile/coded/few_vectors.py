@@ -7,7 +7,8 @@ rows are theirs, and what is left to issue for a weight is its decoding.
 
 A warp has 16 rows, and takes turns with the other warps of its rows in the steps of the sum. Each
 of four lanes takes a run of neighbouring bytes of a row. Which elements of the sum meet in one
-instruction does not matter, so no code changes its place.
+instruction does not matter, so no code changes its place. The sums of a step are scaled, or, where
+few elements share a scale, the weights: of a step then each run may have another one.
 
 Vectors that are behind a norm of their rows each block makes for itself in shared memory, once it
 has asked for its first codes.
@@ -24,7 +25,6 @@ from dataclasses import dataclass, field, replace
 
 from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device
 from tvm_tile.graph.positions import Grouped
-from tvm_tile.tile.cost import SECTOR
 from tvm_tile.tile.few_rows.few_vectors import Prologue
 from tvm_tile.tile.products.grouping import grouping_work
 from tvm_tile.tile.products.mma import mma_dtypes
@@ -43,6 +43,7 @@ _SUM_BYTES, _ELEMENT = 4, 2
 _MOST_WARPS = 16
 _DECODED = 8  # registers of a decoded word of two rows
 _MOST_REGISTERS = 255
+_SCALE_WORD = 6  # instructions that make a pair of halves of a scale
 _CHAINS = 2  # of instructions that wait for one another
 _QUAD = 4  # sums that a thread stores at once
 _LOAD = 16  # bytes
@@ -63,6 +64,7 @@ class CodedProduct:
         halves: 2 where each element is made of two sums, one of each half of the rows, as a gate
             and what it lets through are; else 1.
         prologue: computation of the vectors by each block; ``None`` where they lie in memory.
+        may_scale_weights: whether weights can be scaled one by one, as their format says.
         groups: groups of the vectors, if each has a matrix of its own, of which all else here is
             told; ``None``: there is one matrix.
     """
@@ -76,6 +78,7 @@ class CodedProduct:
     instructions: float = 2.25
     halves: int = 1
     prologue: Prologue | None = None
+    may_scale_weights: bool = False
     groups: Grouped | None = None
 
     @property
@@ -140,6 +143,7 @@ class CodedTile(Tile):
         step: elements of the sum in a step.
         grid: blocks, in the shared memory of each of which the sums of its parts meet.
         slots: tiles of vectors that these have, each with all rows of a matrix.
+        scales_weights: whether weights are scaled, and not the sums of a step.
     """
 
     parts: int
@@ -149,6 +153,7 @@ class CodedTile(Tile):
     step: int
     grid: int = field()
     slots: int = 1
+    scales_weights: bool = False
 
     @property
     def block_size(self) -> int:
@@ -164,7 +169,9 @@ class CodedTile(Tile):
         """The tile in one line, for people."""
         rows = f"{self.block_rows} rows a block, {self.parts} parts of the sum"
         rows = rows if self.slots == 1 else f"{self.slots} slots, {rows}"
-        return f"{rows}, {self.stacked * ROWS} rows a warp, loads of {self.run} bytes of each"
+        scaled = ", scaled weights" if self.scales_weights else ""
+        loads = f"loads of {self.run} bytes of each{scaled}"
+        return f"{rows}, {self.stacked * ROWS} rows a warp, {loads}"
 
 
 def construct_coded(
@@ -189,13 +196,12 @@ def construct_coded(
 
 def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
     """All tiles that fit a product, if registers suffice; none where no load does."""
-    run = next((run for run in _RUNS if not _step(product, run) % 1 and _fits(product, run)), 0)
-    if not run or product.vectors > MOST_VECTORS or product.rows % ROWS:
+    if product.vectors > MOST_VECTORS or product.rows % ROWS:
         return
-    step = int(_step(product, run))
-    steps = product.depth // step
-    shapes = itertools.product((1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4))
-    for parts, strips, stacked in shapes:
+    shapes = itertools.product(_runs(product), (1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4))
+    for (run, scales_weights), parts, strips, stacked in shapes:
+        step = int(_step(product, run))
+        steps = product.depth // step
         rows, warps = strips * stacked * ROWS, parts * strips
         if warps > _MOST_WARPS or steps < parts or product.rows % rows:
             continue
@@ -203,8 +209,19 @@ def _tiles(product: CodedProduct) -> Iterator[CodedTile]:
         shared += product.made_bytes(warps)
         if shared <= STATIC_SHARED_LIMIT:
             grid = product.slots * product.rows // rows
-            tile = (parts, strips, stacked, run, step, grid, product.slots)
+            tile = (parts, strips, stacked, run, step, grid, product.slots, scales_weights)
             yield CodedTile(*tile, shared_bytes=shared)
+
+
+def _runs(product: CodedProduct) -> list[tuple[int, bool]]:
+    """The longest runs of a lane whose sums can be scaled, and whose weights can, if these are
+    longer."""
+    whole = [run for run in _RUNS if not _step(product, run) % 1]
+    of_sums = next((run for run in whole if _fits(product, run, LANES)), 0)
+    of_weights = next((run for run in whole if _fits(product, run, 1)), 0)
+    found = [(of_sums, False)] if of_sums else []
+    is_longer = product.may_scale_weights and of_weights > of_sums
+    return [*found, (of_weights, True)] if is_longer else found
 
 
 def _step(product: CodedProduct, run: int) -> float:
@@ -212,10 +229,11 @@ def _step(product: CodedProduct, run: int) -> float:
     return LANES * run * _BYTE / product.bits
 
 
-def _fits(product: CodedProduct, run: int) -> bool:
-    """Whether steps of such loads divide the sum and the groups of shared scales."""
+def _fits(product: CodedProduct, run: int, lanes: int) -> bool:
+    """Whether steps of such loads divide the sum, and what ``lanes`` of them have the groups of
+    shared scales."""
     step = int(_step(product, run))
-    return product.depth % step == 0 and product.group % step == 0
+    return product.depth % step == 0 and product.group % (step * lanes // LANES) == 0
 
 
 def _with_registers(tile: CodedTile, product: CodedProduct, device: Device) -> CodedTile | None:
@@ -269,8 +287,8 @@ def _given_bytes(product: CodedProduct) -> int:
 def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
     """A step of a block's warps, all of which ask for the next step's codes once they are done.
 
-    A row's codes of a step are whole sectors, or asked for by sectors. Its scales come by sectors,
-    too, but stay in the first-level cache, as do the vectors for the warps of other rows.
+    A row's codes of a step are whole sectors; where they are less, the rest of these stays in the
+    first-level cache. So do its scales, and the vectors for the warps of other rows.
     """
     warps, codes = tile.block_size // _WARP, _lane_codes(tile, product)
     repeats, rows = -(-product.depth // tile.step // tile.parts), 2 * tile.stacked  # of a lane
@@ -279,13 +297,16 @@ def _step_part(tile: CodedTile, product: CodedProduct) -> Part:
     multiplied = tile.step // INNER  # instructions along the depth
     products = multiplied * tile.stacked * product.columns
     held = _sums(tile, product) // 3
-    decoded = rows * codes // 2 * product.instructions
+    decoded = rows * codes // 2 * (product.instructions + tile.scales_weights)
     paired, scaled = product.columns * codes // 2, 2 * held + rows
+    if tile.scales_weights:
+        scaled = rows * _SCALE_WORD
+    read = LANES * tile.run  # bytes of a row; of less than a sector the rest is in a cache
     short = product.columns * -(-codes * _ELEMENT // _LOAD)  # loads of the vectors
     reached = LANES * _LOAD * min(product.vectors, COLUMNS)  # bytes of each
     return Part(
         repeats=repeats,
-        fills=warps * tile.stacked * ROWS * max(SECTOR, LANES * tile.run) + once / repeats,
+        fills=warps * tile.stacked * ROWS * read + once / repeats,
         operations=warps * (decoded + paired + products + scaled),
         moves=warps * (2 * rows + short),
         wavefronts=warps * short * max(1, reached / WAVEFRONT),
