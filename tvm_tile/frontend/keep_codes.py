@@ -86,7 +86,7 @@ def _coded(var: relax.Var, bindings: _Bindings) -> Coded | str | None:
         return None
     if not bindings.is_only_multiplied(var):
         return "others than products read it"
-    value = Tracer(bindings.made).evaluated(behind).get(var)
+    value = Tracer(bindings.made).evaluated(behind)
     if value is None:
         return "it is computed by an operator whose results are not known while a model is imported"
     if value.traced is None:

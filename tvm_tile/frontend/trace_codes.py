@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,11 +57,24 @@ class Tracer:
     made: Mapping[Any, Any]
     known: dict[Any, Value | None] = field(default_factory=dict)
 
-    def evaluated(self, variables: Iterable[Any]) -> Mapping[Any, Value | None]:
-        """The values of variables, each of which is bound to what only those before it tell."""
-        for var in variables:
+    def evaluated(self, variables: Sequence[Any]) -> Value | None:
+        """The value of the last one of some variables, each of which is bound to what only those
+        before it tell; of the others each is forgotten behind the last one that reads it."""
+        *_, wanted = variables
+        reads = {var: self._reads(self.made[var]) for var in variables}
+        last = {read: var for var, own in reads.items() for read in own}
+        for var, own in reads.items():
             self.known[var] = self._value_of(self.made[var])
-        return self.known
+            for read in own:
+                if last[read].same_as(var):
+                    self.known.pop(read, None)
+        return self.known[wanted]
+
+    def _reads(self, value: Any) -> list[Any]:
+        """The variables whose values an expression is made of; of a part of a split the whole."""
+        if isinstance(value, relax.TupleGetItem):
+            value = self.made.get(value.tuple_value, value)
+        return list(relax.analysis.free_vars(value))
 
     def _value_of(self, value: Any) -> Value | None:
         """The value of an expression; ``None`` where that is not known here."""
