@@ -14,7 +14,7 @@ from warp_emulator import COMPILER
 
 from tvm_tile.build.dependent_launches import asked_ahead
 from tvm_tile.device import Device
-from tvm_tile.graph.tensor_format import E2M1, E4M3, Entries, Integers
+from tvm_tile.graph.tensor_format import E2M1, E4M3, E8M0, Entries, Integers
 from tvm_tile.tile.rules import CODED
 
 pytestmark = pytest.mark.bank(6)
@@ -81,7 +81,8 @@ ROUTES = {
 }
 STACKS = [
     Case(0, 64, 512),
-    Case(0, 32, 256, zero="int8", rows_group=16, gated=True),
+    Case(0, 32, 256, zero="int8", rows_group=16),
+    Case(0, 32, 256, rows_group=16, gated=True),
     Case(0, 48, 256, E2M1, 32, scale="float32", dtype="bfloat16"),
     Case(0, 32, 256, E4M3, 128, rows_group=16, scale="float32", dtype="bfloat16", scales=2),
     Case(0, 32, 256, Integers(8, is_signed=True), group=256, dtype="bfloat16", gated=True),
@@ -106,6 +107,33 @@ def test_vectors_read_their_own_matrices(case: Case, route: str, tmp_path: Path)
         assert scheduled is not None
         error = emulated_error(scheduled, of, H200, tmp_path, late=number % 2 > 0)
         assert error < TOLERANCES[case.dtype], choice.tile
+
+
+SCALED = [
+    Case(2, 32, 512, group=16),
+    Case(3, 32, 512, group=32, zero="int8", gated=True),
+    Case(9, 32, 512, E2M1, 32, scale=E8M0, dtype="bfloat16"),
+    Case(1, 32, 512, Entries(4), 64, dtype="bfloat16"),
+    Case(1, 32, 512, Integers(8, is_signed=True), group=32, scale="int8"),
+    Case(2, 32, 512, group=64, scale="float16", zero="int8", zero_group=32),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", SCALED, ids=str)
+def test_weights_of_short_groups_are_scaled_by_themselves(case: Case, tmp_path: Path) -> None:
+    func, offered = choices(case)
+    found = [choice for choice in offered if choice.tile.endswith("scaled weights")]
+    assert found
+    known = {}
+    if case.scale == E8M0:
+        shape = [int(extent) for extent in func.params[1].ty.shape]
+        powers = np.random.default_rng(0).integers(120, 130, shape)
+        known[str(func.params[1].name)] = powers.astype(np.uint8)
+    scheduled = found[0]()
+    assert scheduled is not None
+    of = arguments(func, known)
+    assert emulated_error(scheduled, of, H200, tmp_path, late=True) < TOLERANCES[case.dtype]
 
 
 def test_codes_that_data_tell_are_not_asked_for_ahead() -> None:
@@ -151,7 +179,8 @@ def test_kernels_build(dtype: str, device: Device) -> None:
     [
         Case(33, 64, 512),
         Case(1, 60, 512),
-        Case(1, 64, 512, group=16),
+        Case(1, 64, 512, group=4),
+        Case(1, 64, 512, group=16, scale="float32"),
         Case(1, 64, 512, Integers(3, is_signed=False)),
         Case(1, 64, 512, Integers(8, is_signed=False), dtype="bfloat16"),
         Case(1, 64, 512, Integers(8, is_signed=True), zero="int8", dtype="bfloat16"),

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.bank(12)
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 VECTORS, ROWS, DEPTH, GROUP = 32, 64, 512, 32
+_SCALED = "scaled weights"
 GROUPS = DEPTH // GROUP
 KINDS = [(E2M1, "float16"), (E5M2, "float16"), (E4M3, "float16"), (E2M1, "bfloat16")]
 KINDS += [(E4M3, "bfloat16"), (E5M2, "bfloat16")]
@@ -106,12 +107,14 @@ def zeros_of(case: Case, rng: np.random.Generator) -> np.ndarray | None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of a matrix: codes, and what boxes of them share."""
+    """What is kept of a matrix: codes, and what boxes of them share; and whether a kernel is to
+    scale weights, which are the format's then, and not sums."""
 
     case: Case
     codes: np.ndarray
     scales: np.ndarray
     zeros: np.ndarray | None = None
+    scales_weights: bool = False
 
     def product(self, x: np.ndarray) -> np.ndarray:
         """The product and its ReLU in float64, rounded once."""
@@ -121,6 +124,8 @@ class Kept:
             if form.zero is not None:
                 weights -= spread(form.zero, self.zeros, shape).astype(np.float64)
             weights *= spread(form.scales[0], self.scales, shape).astype(np.float64)
+            if self.scales_weights:
+                weights = weights.astype(x.dtype).astype(np.float64)
             sums = np.einsum("mk,nk->mn", x.astype(np.float64), weights)
             return np.maximum(sums, 0).astype(x.dtype)
 
@@ -142,6 +147,7 @@ def error(kept: Kept, x: np.ndarray, place: float, folder: Path) -> float:
     """Of a kernel; ``place`` is that of its tile, from 0, the best one, to 1."""
     func, offered = choices(kept.case)
     found = [choice for choice in offered if choice.rule == CODED]
+    found = [own for own in found if own.tile.endswith(_SCALED) == kept.scales_weights]
     of = kept.arguments(x, [str(param.name) for param in func.params])
     return emulated_error(found[int(place * (len(found) - 1))](), of, H200, folder, late=True)
 
@@ -152,9 +158,23 @@ def unequal(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.sum(~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))))
 
 
+def scales_weights(case: Case) -> bool:
+    """Whether some tile of a case does."""
+    return any(choice.tile.endswith(_SCALED) for choice in choices(case)[1])
+
+
+BY_WEIGHT = [case for case in CASES if scales_weights(case)]
+
+
 @needs_compiler
-@pytest.mark.parametrize("case", CASES, ids=name)
-def test_every_number_is_exact(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("case", "by_weight"),
+    [*((case, False) for case in CASES), *((case, True) for case in BY_WEIGHT)],
+    ids=lambda own: name(own) if isinstance(own, Case) else str(own),
+)
+def test_every_number_is_exact(
+    case: Case, by_weight: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each vector chooses one column, as it is or with its sign turned: one in each group."""
     monkeypatch.setattr("emulated.relative_difference", unequal)
     rng = np.random.default_rng(0)
@@ -163,7 +183,7 @@ def test_every_number_is_exact(case: Case, tmp_path: Path, monkeypatch: pytest.M
     x[np.arange(GROUPS) * 2, columns], x[np.arange(GROUPS) * 2 + 1, columns] = 1, -1
     codes = mixed(rng, finite(case.code), ROWS * DEPTH).reshape(ROWS, DEPTH)
     codes[:, columns] = mixed(rng, finite(case.code), ROWS * GROUPS).reshape(ROWS, GROUPS)
-    kept = Kept(case, codes, scales_of(case, rng), zeros_of(case, rng))
+    kept = Kept(case, codes, scales_of(case, rng), zeros_of(case, rng), by_weight)
     assert error(kept, x, 0.5, tmp_path) == 0
 
 
@@ -208,7 +228,7 @@ def test_kernels_build(case: Case, device: Device) -> None:
         Case(1, 64, 512, E2M1, zero="int8"),
         Case(1, 64, 512, E8M0),
         Case(1, 64, 512, Floats(3, 2, True, 32)),
-        Case(1, 64, 512, E2M1, group=16),
+        Case(1, 64, 512, E2M1, group=4),
         Case(1, 64, 512, Entries(8)),
         Case(1, 64, 512, Entries(4), zero="int8"),
         Case(1, 64, 512, Integers(4, is_signed=True), scale="float64"),
