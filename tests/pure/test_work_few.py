@@ -13,6 +13,8 @@ from test_gates import LSTM
 from test_matvec_tiles import product, tiles_of
 
 from tvm_tile.device import find_device
+from tvm_tile.graph.positions import Grouped
+from tvm_tile.graph.tile_graph import Axis
 from tvm_tile.tile.coded.few_vectors import CodedProduct, construct_coded
 from tvm_tile.tile.coded.warpgroup import STEP, construct_coded_warpgroup
 from tvm_tile.tile.few_rows.few_vectors import Prologue, find_matvec
@@ -138,6 +140,38 @@ def test_codes_of_few_vectors(vectors: int, bits: int) -> None:
         assert total(own, "stores") == pytest.approx(own.written) == vectors * 4096 * 2
         assert closing.barriers == 1
     check_times(tiles)
+
+
+@pytest.mark.parametrize(("slot", "filled"), [(1, 128), (8, 82), (16, 81.1), (32, 81.1)])
+def test_codes_of_vectors_in_groups(slot: int, filled: float) -> None:
+    """16 tokens with 8 of 128 experts each: of the matrices 81 are met, on the average."""
+    groups = Grouped(Axis("group", 128), (Axis("t", 16), Axis("k", 8)))
+    product = CodedProduct(slot, 1536, 2048, 4, 128, 1536 * 16 * 2, groups=groups)
+    assert product.count == 128
+    assert product.filled == pytest.approx(filled, rel=0.02)
+    matrices = 128 if slot == 1 else groups.met
+    tiles = construct_coded(product, H200, COUNT)
+    assert tiles
+    for tile in tiles:
+        own = tile.work
+        assert own is not None
+        assert tile.grid == product.slots * 1536 // tile.block_rows
+        assert own.blocks == pytest.approx(tile.grid * product.filled / product.slots)
+        assert own.read == matrices * (product.code_bytes + product.beside) + 128 * 2048 * 2
+        assert total(own, "stores") == pytest.approx(own.written) == 128 * 1536 * 2
+        assert own.asked == 0
+        assert len(own.then) == (slot > 1)
+
+
+def test_weights_are_scaled_where_sums_would_take_short_loads() -> None:
+    product = CodedProduct(1, 4096, 8192, 4, 32, 4096 * 256, may_scale_weights=True)
+    tiles = construct_coded(product, H200)
+    assert {(tile.run, tile.scales_weights) for tile in tiles} == {(4, False), (16, True)}
+    assert tiles[0].scales_weights
+    whole = construct_coded(replace(product, group=128), H200)
+    assert {(tile.run, tile.scales_weights) for tile in whole} == {(16, False)}
+    exact = construct_coded(replace(product, may_scale_weights=False), H200)
+    assert {(tile.run, tile.scales_weights) for tile in exact} == {(4, False)}
 
 
 def test_codes_of_vectors_that_blocks_make() -> None:

@@ -8,8 +8,8 @@ For few vectors, ``kernel.py`` has codes decoded in registers on their way to th
 what ``pairs.py`` knows of their kind; ``tile/coded/few_vectors.py`` ranks tiles. Where a joined
 gate and its product are multiplied (SwiGLU), a block has rows of both halves (``block_row`` in
 ``loads.py``), and the epilogue gets two sums. Where each vector has a matrix of its own, as a
-token's experts are, a block has vectors of one matrix (``slots.py``). For many vectors on Hopper there is
-``warpgroup_kernel.py``: ``warpgroup_producer.py`` brings codes, vectors and scales,
+token's experts are, a block has vectors of one matrix (``slots.py``). For many vectors on Hopper
+there is ``warpgroup_kernel.py``: ``warpgroup_producer.py`` brings codes, vectors and scales,
 ``fragments.py`` decodes what each thread holds of the left operand, ``warpgroup_consumer.py``
 multiplies; ``tile/coded/warpgroup.py`` ranks tiles. ``python -m bench.coded_tiles`` and
 ``bench.coded_tiles.many`` measure tiles.
