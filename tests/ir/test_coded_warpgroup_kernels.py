@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import emulated
 import numpy as np
 import pytest
 from coded_products import A100, H200, Case, choices
-from emulated import arguments, built, guarded, is_intact
+from emulated import all_built, arguments, built, guarded, is_intact, launches, workspaces
 from kernels import drawn, relative_difference
 from warp_emulator import COMPILER, emulate, tensor_maps
 
 from tvm_tile.build.cubin import resources_of
+from tvm_tile.device import Device
 from tvm_tile.graph.tensor_format import E2M1, E8M0, Integers
 from tvm_tile.schedule import Scheduled
 from tvm_tile.schedule.rule import Choice
@@ -49,16 +51,32 @@ CASES = [
 ]
 
 
-def emulated_error(func: Any, item: Scheduled, folder: Path, *, late: bool) -> float:
-    """The largest error of a kernel, whose text runs on the CPU; infinite where it wrote around."""
-    of = arguments(func)
+def emulated_error(
+    func: Any,
+    item: Scheduled,
+    folder: Path,
+    *,
+    late: bool,
+    known: dict[str, Any] | None = None,
+    device: Device = H200,
+) -> float:
+    """The largest error of a kernel, whose text runs on the CPU, behind others that list and copy
+    vectors, if any; infinite where one wrote around its outputs."""
+    of = arguments(func, known)
     memory = {n: guarded(a, is_output=n in of.outputs) for n, a in of.given.items()}
+    between = {n: guarded(a, is_output=True) for n, a in workspaces(item).items()}
+    memory |= between
     arrays = {n: inside for n, (_, inside) in memory.items()}
+    order = {"late": late, "backward": not late}
+    *ahead, kernel = all_built(item, device, only_text=True)
+    for earlier, shape in zip(ahead, launches(item), strict=False):
+        own = folder / earlier.name
+        own.mkdir()
+        emulate(earlier, *shape, arrays, own, **order)
     maps = tensor_maps(item.func.script(), arrays)
-    order = {"late": late, "backward": not late, "cluster": cluster_of(item.tile)}
-    kernel = built(item, H200, only_text=True)
+    order["cluster"] = cluster_of(item.tile)
     emulate(kernel, item.grid, item.block, arrays, folder, **order, maps=maps)
-    if not all(is_intact(memory[n][0]) for n in of.outputs):
+    if not all(is_intact(memory[n][0]) for n in (*of.outputs, *between)):
         return math.inf
     found = {n: arrays[n].reshape(of.wanted[n].shape) for n in of.outputs}
     return max(relative_difference(found[n], of.wanted[n]) for n in found)
@@ -90,6 +108,36 @@ def test_kernels_compute_what_the_function_does(case: Case, tmp_path: Path) -> N
         assert item is not None
         error = emulated_error(func, item, folder, late=late)
         assert error < TOLERANCES[case.dtype], choice.tile
+
+
+# Few multiprocessors, so that blocks have several tiles, some of them of no vectors.
+SMALL = replace(H200, multi_processor_count=2)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("case", "ids"),
+    [
+        (Case(0, 192, 256, zero="int8", matrices=5), [2] * 20 + [0] * 19 + [4]),
+        (Case(0, 72, 512, group=64, dtype="bfloat16", matrices=4), [3, 0, 0, 2] * 17),
+        (Case(0, 64, 256, SIGNED[8], group=256, rows_group=64, matrices=3), [1] * 20),
+        (Case(0, 136, 256, UNSIGNED[4], zero="uint8", matrices=9), list(range(-3, 15))),
+    ],
+    ids=str,
+)
+def test_vectors_of_one_matrix_are_multiplied_side_by_side(
+    case: Case, ids: list[int], tmp_path: Path
+) -> None:
+    case = replace(case, vectors=len(ids))
+    func, found = choices(case, SMALL)
+    own = [choice for choice in found if choice.rule == CODED_WARPGROUP]
+    for number, choice in enumerate((own[0], own[len(own) // 2])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        item = choice()
+        assert item is not None
+        given = {"late": number % 2 > 0, "known": {"ids": np.array(ids)}, "device": SMALL}
+        assert emulated_error(func, item, folder, **given) < TOLERANCES[case.dtype], choice.tile
 
 
 @needs_compiler

@@ -15,6 +15,7 @@ from tvm_tile.schedule.rule import Choice, Task, choices_of
 from tvm_tile.schedule.tensor_cores.work import store_work
 from tvm_tile.tile.coded.few_vectors import construct_coded
 from tvm_tile.tile.coded.warpgroup import construct_coded_warpgroup
+from tvm_tile.tile.products.grouping import can_be_sorted, gathering_work
 from tvm_tile.tile.products.mma import mma_dtypes
 from tvm_tile.tile.rules import CODED, CODED_WARPGROUP
 
@@ -55,15 +56,17 @@ def _of_warpgroups(found: CodedMatch, task: Task, count: int) -> Sequence[Choice
     product, form = found.found.product, found.form
     fragments = fragments_of(form.code, form.dtype) if found.made is None else None
     is_scaled_once = len(found.scales) == 1 and found.sizes.halves == 1
-    if found.found.group is not None:
-        return ()
     if fragments is None or not is_scaled_once or not _is_scaled_exactly(found.scales[0][0], form):
         return ()
     sizes = replace(found.sizes, instructions=fragments.instructions + 1)
     work = store_work(found.found.epilogue, product)
-    words = 1 if found.zero is None else 2
-    tiles = construct_coded_warpgroup(sizes, words, task.device, work, count, task.scene)
-    write = partial(write_coded_warpgroup, found, fragments)
+    words, copying = (1 if found.zero is None else 2), None
+    if product.groups is not None:
+        if not can_be_sorted(product):
+            return ()
+        copying = gathering_work(product, task.device)
+    tiles = construct_coded_warpgroup(sizes, words, task.device, work, count, task.scene, copying)
+    write = partial(write_coded_warpgroup, found, fragments, device=task.device)
     return choices_of(CODED_WARPGROUP, tiles, write)
 
 

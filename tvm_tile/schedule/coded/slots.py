@@ -25,6 +25,9 @@ from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side, 
 from tvm_tile.tile.coded.few_vectors import CodedTile
 
 
+_RASTER = 1024  # vectors of slots that are walked before the next rows of their matrices
+
+
 @dataclass(frozen=True, slots=True)
 class VectorSlot:
     """Vectors of a block.
@@ -69,7 +72,8 @@ def find_slot(
         seen = views(group.tensors, found.found.shapes, buffers)
         own = in_register(tirx.Cast("int32", group.at(first, (), seen)))
         return VectorSlot(Boxed(left, (1,) * len(left.free), 1), first, own), place
-    slot, place, _ = raster_place(block, tile.slots, each, groups.neighbours(found.slot))
+    raster = min(tile.slots, max(1, _RASTER // found.slot))
+    slot, place, _ = raster_place(block, tile.slots, each, raster)
     origin = table.origin(groups, slot)
     ib.evaluate(leaving(origin[groups.held] > 0))
     return VectorSlot(GroupRows(groups, table.order), origin, origin[groups.axis.name]), place

@@ -33,6 +33,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.device.device import Device
 from tvm_tile.graph.tile_graph import AffineIndex, Axis, Tensor
 from tvm_tile.schedule.coded.find import CodedMatch
 from tvm_tile.schedule.coded.fragments import DecodedFragments
@@ -40,12 +41,14 @@ from tvm_tile.schedule.coded.warpgroup_consumer import consume
 from tvm_tile.schedule.coded.warpgroup_producer import produce
 from tvm_tile.schedule.coded.warpgroup_state import CodedWarpgroups
 from tvm_tile.schedule.pipelines.specialised import launch
+from tvm_tile.schedule.tensor_cores.grouping import sort_groups
 from tvm_tile.schedule.tensor_cores.parameters import function, views
-from tvm_tile.schedule.tensor_cores.place import Boxed
+from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Side
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.bulk_copies import TmaChunks
 from tvm_tile.schedule.units.ring import make_ring
 from tvm_tile.tile.coded.warpgroup import LINE_DEPTH, CodedWarpgroupTile
+from tvm_tile.tile.products.grouping import with_sorted_rows
 from tvm_tile.tile.units.product import Operand
 from tvm_tile.tile.units.sum_layout import turned_sums
 
@@ -54,27 +57,35 @@ _BYTE = 8  # bits
 
 
 def write_coded_warpgroup(
-    found: CodedMatch, fragments: DecodedFragments, tile: CodedWarpgroupTile
+    found: CodedMatch, fragments: DecodedFragments, tile: CodedWarpgroupTile, device: Device
 ) -> tirx.PrimFunc:
-    """The function of a product with a matrix of codes, and of what follows it."""
+    """The function of a product with a matrix of codes, and of what follows it: a kernel, and where
+    vectors are in groups three ahead of it, which list these and their tiles, and copy them side by
+    side."""
     match, product = found.found, found.found.product
+    groups = product.groups
+    product = product if groups is None else with_sorted_rows(product)
     codes = _codes(found, tile)
     vectors = TmaChunks(product.left, (tile.width,), 0, product.depth, LINE_DEPTH, tile.lines)
     with function(found.params) as (builder, buffers):
+        table, buffers = sort_groups(match, tile.width, buffers, device)
         maps = [side.tensor_map(buffers) for side in (codes, vectors)]
         boxes = (product.right.free, (tile.block_rows,)), (product.left.free, (tile.width,))
-        block = launch(product, boxes, tile, match.limits)
+        boxes = boxes if table is None else boxes[::-1]
+        block = launch(product, boxes, tile, match.limits, table=table)
         data = block.stages()
         speakers = tile.consumers * _WARPS, block.thread, 1 + _WARPS
         ring = make_ring(data, tile.stages, tile.stage_bytes, *speakers)
         constants = _constants(fragments, block.thread)
         ib.evaluate(T.cuda.cta_sync())
-        kernel = CodedWarpgroups(
-            found, fragments, tile, buffers, block, codes, vectors, maps, ring, constants
-        )
+        group = None if groups is None else groups.axis.name
+        parts = block, codes, vectors, maps, ring, constants, group
+        kernel = CodedWarpgroups(found, fragments, tile, buffers, *parts)
         block.leave()
         memory = block.sums_behind(data, "float32")
-        rows = Boxed(product.left, (tile.width,), tile.width)
+        rows: Side = Boxed(product.left, (tile.width,), tile.width)
+        if groups is not None and table is not None:
+            rows = GroupRows(groups, table.order)
         columns = Boxed(product.right, (tile.block_rows,), tile.block_rows)
         seen = views(match.epilogue.tensors, match.shapes, buffers)
         layout = turned_sums(tile.together)
@@ -94,13 +105,15 @@ def _constants(fragments: DecodedFragments, thread: Any) -> Any:
 
 
 def _codes(found: CodedMatch, tile: CodedWarpgroupTile) -> TmaChunks:
-    """Boxes of the matrix' codes: rows of bytes, as they lie."""
-    sizes, row = found.sizes, found.found.product.right.free[0]
+    """Boxes of the matrix' codes: rows of bytes, as they lie; of a stack within one matrix."""
+    sizes, product = found.sizes, found.found.product
+    (row,), groups = product.right.free, product.groups
     width = sizes.depth * sizes.bits // _BYTE
     bytes_ = Axis("bytes", width, is_reduce=True)
-    tensor = Tensor(found.packed, (sizes.rows, width), "uint8")
-    indices = AffineIndex(((row.name, 1),)), AffineIndex(((bytes_.name, 1),))
-    size = sizes.rows * width
-    operand = Operand(tensor, indices, (row,), True, (width, 1), size, size)
+    axes = (*((groups.axis,) if groups else ()), row, bytes_)
+    tensor = Tensor(found.packed, tuple(axis.extent for axis in axes), "uint8")
+    indices = tuple(AffineIndex(((axis.name, 1),)) for axis in axes)
+    size = tensor.size
+    operand = Operand(tensor, indices, (row,), True, tensor.strides, size, size)
     box = (tile.block_rows,)
     return TmaChunks(operand, box, tile.codes_start, bytes_, tile.row_bytes, is_swizzled=False)

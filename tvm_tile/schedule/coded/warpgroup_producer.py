@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -76,23 +76,24 @@ def _shared_word(kernel: CodedWarpgroups, item: Any, origin: Place, chunk: Any) 
     """A word of a chunk: of a unit of a row its scale, or what is subtracted."""
     tile, form = kernel.tile, kernel.found.form
     row = ib.Bind(origin[kernel.row.name] + item % tile.block_rows)
+    outer = () if kernel.group is None else (origin[kernel.group],)
     which = ib.Bind(item // tile.block_rows)
     element = ib.Bind(chunk * tile.depth + which % tile.units * tile.unit)
-    scale = _value(kernel, kernel.found.scales[0], row, element, "float32")
+    at = *outer, ib.min(row, kernel.found.sizes.rows - 1), element  # the last row's of rows behind
+    scale = _value(kernel, kernel.found.scales[0], at, "float32")
     word = scale_word(form.dtype, kernel.step_dtype, scale)
     if kernel.found.zero is None:
         return word
-    zero = kernel.fragments.kept(_value(kernel, kernel.found.zero, row, element, "int32"))
+    zero = kernel.fragments.kept(_value(kernel, kernel.found.zero, at, "int32"))
     return tirx.if_then_else(which < tile.units, word, zero)
 
 
 def _value(
-    kernel: CodedWarpgroups, shared: tuple[Shared, str], row: Any, element: Any, dtype: str
+    kernel: CodedWarpgroups, shared: tuple[Shared, str], at: Sequence[Any], dtype: str
 ) -> Any:
-    """Number of a row's box for an element of the sum; the last row's for rows behind it."""
-    (own, name), sizes = shared, kernel.found.sizes
-    at = ib.min(row, sizes.rows - 1), element
-    place = box_of(own, (sizes.rows, sizes.depth), at)
+    """Number of the box that an element of the matrix, or of the stack, is in."""
+    own, name = shared
+    place = box_of(own, kernel.found.shape, at)
     value = kernel.buffers[name][place]
     if isinstance(own.stored, Floats):
         return meaning(own.stored, tirx.Cast("int32", value))

@@ -35,6 +35,7 @@ class CodedWarpgroups:
         maps: the descriptors of both.
         ring: ring of stages that they are brought to.
         constants: constants of the fragments, in shared memory.
+        group: name of the axis of matrices, where each vector has one of its own; else ``None``.
     """
 
     found: CodedMatch
@@ -47,6 +48,7 @@ class CodedWarpgroups:
     maps: Sequence[Any]
     ring: Ring
     constants: Any
+    group: str | None
 
     @property
     def dtype(self) -> str:

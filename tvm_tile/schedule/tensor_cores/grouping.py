@@ -224,6 +224,28 @@ def pack_slots(table: RowTable, slots: int, device: Device) -> RowTable:
     return packed
 
 
+def sort_groups(
+    found: ProductMatch, size: int, buffers: dict[str, Any], device: Device
+) -> tuple[RowTable | None, dict[str, Any]]:
+    """The packed table of a product's tiles of ``size`` rows, and the kernels ahead of it that fill
+    this and copy the rows of a group side by side.
+
+    Returns:
+        The table, and the buffers with the copy by the name :data:`SORTED`; no table, and the
+        buffers as they are, where rows are in no groups.
+    """
+    product, table = found.product, list_groups(found, size, buffers, device)
+    if table is None or product.groups is None:
+        return None, buffers
+    packed = pack_slots(table, product.groups.slots(size), device)
+    shape = product.groups.count, product.depth.extent
+    copy = IRBuilder.name(SORTED, ib.alloc_buffer(shape, product.left.tensor.dtype))
+    buffers = {**buffers, SORTED: copy}
+    with ib.attr(ON_DEVICE):
+        gather_rows(product, packed, buffers, bound_limits(found.limits))
+    return packed, buffers
+
+
 def gather_rows(
     product: Product, table: RowTable, buffers: Mapping[str, Any], limits: Limits
 ) -> None:

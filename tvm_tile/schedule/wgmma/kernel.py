@@ -37,7 +37,6 @@ from typing import Any
 
 from tvm import tirx
 from tvm.script import tirx as T
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
 from tvm_tile.device.device import Device
@@ -45,8 +44,7 @@ from tvm_tile.schedule.pipelines.clusters import stay, store_totals
 from tvm_tile.schedule.pipelines.lists import Lists
 from tvm_tile.schedule.pipelines.specialised import Boxes, PersistentBlock, launch
 from tvm_tile.schedule.tensor_cores.found import ProductMatch
-from tvm_tile.schedule.tensor_cores.grouping import ON_DEVICE, gather_rows, list_groups, pack_slots
-from tvm_tile.schedule.tensor_cores.limits import bound_limits
+from tvm_tile.schedule.tensor_cores.grouping import sort_groups
 from tvm_tile.schedule.tensor_cores.parameters import function, views
 from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side
 from tvm_tile.schedule.tensor_cores.store import SumStore
@@ -59,7 +57,7 @@ from tvm_tile.schedule.units.ring import (
 )
 from tvm_tile.schedule.units.wgmma import SUMS, Instruction, group, wait
 from tvm_tile.schedule.wgmma.sides import Sides, Words
-from tvm_tile.tile.products.grouping import SORTED, with_sorted_rows
+from tvm_tile.tile.products.grouping import with_sorted_rows
 from tvm_tile.tile.products.warpgroup import as_multiplied
 from tvm_tile.tile.products.warpgroup_tile import LINE, STEP_BYTES, WARPGROUP, WarpgroupTile
 from tvm_tile.tile.units.product import Product
@@ -82,18 +80,12 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
     """The function of a product and what follows it: a kernel, and where rows are in groups three
     ahead of it, which list these rows and their tiles, and copy the rows side by side."""
     product, epilogue = found.product, found.epilogue
-    groups, size = product.groups, math.prod(tile.rows)
-    given, product = product, with_sorted_rows(product) if groups else as_multiplied(product)
+    groups = product.groups
+    product = with_sorted_rows(product) if groups else as_multiplied(product)
     left, right = product.left, product.right
     sides = Sides.of(product, tile)
     with function(found.params) as (builder, buffers):
-        table = list_groups(found, size, buffers, device)
-        if groups is not None and table is not None:
-            table = pack_slots(table, groups.slots(size), device)
-            copy = ib.alloc_buffer(left.tensor.shape, left.tensor.dtype)
-            buffers = {**buffers, SORTED: IRBuilder.name(SORTED, copy)}
-            with ib.attr(ON_DEVICE):
-                gather_rows(given, table, buffers, bound_limits(found.limits))
+        table, buffers = sort_groups(found, math.prod(tile.rows), buffers, device)
         maps = [side.tensor_map(buffers) for side in sides.copied]
         boxes = (left.free, tile.rows), (right.free, tile.columns)
         lists = _lists(boxes, product, buffers)

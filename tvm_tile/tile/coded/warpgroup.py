@@ -5,6 +5,9 @@ decoded there while products of the step before run, and no decoded matrix cross
 vectors, right operand, come by bulk tensor copies, as :mod:`tvm_tile.tile.products.warpgroup`
 says; so do the codes. Sums are those of the transposed product.
 
+Where each vector has a matrix of its own, a tile has vectors of one matrix, as a list tells; these
+are copied side by side ahead, so that they come by bulk copies, too.
+
 A consumer is a warpgroup with 64 rows of the matrix. For the vectors of a tile it decodes each code
 once: the wider the tile, the less there is to issue for each product. Few vectors make few tiles,
 so the blocks of a cluster share the sum of each.
@@ -19,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from tvm_tile.device.device import Device
 from tvm_tile.tile.coded.few_vectors import CodedProduct
+from tvm_tile.tile.products.grouping import grouping_work, packing_work
 from tvm_tile.tile.products.ring import SPLITS, fitted
 from tvm_tile.tile.products.store_work import BARE, StoreWork
 from tvm_tile.tile.products.warpgroup import warpgroup_dtypes
@@ -34,6 +38,7 @@ _WIDTHS = (24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 224, 256)  # of an instruc
 _CONSUMERS = (1, 2, 3, 4)
 _LINES = (1, 2, 4)  # of a vector in a chunk
 _MOST_BLOCKS = 4
+_RASTER = 2048  # rows, or vectors
 _FEWEST_STAGES = 3
 _ALIGNMENT = 1024  # bytes, of swizzled lines in a stage
 _WORD = 4  # bytes
@@ -67,7 +72,7 @@ class CodedWarpgroupTile(RingTile):
     row_bytes: int
     unit: int
     shared_words: int
-    counts: tuple[int, int]
+    counts: tuple[int, float]
 
     @property
     def lines(self) -> int:
@@ -122,6 +127,7 @@ def construct_coded_warpgroup(
     work: StoreWork = BARE,
     count: int | None = None,
     scene: Scene = AMID,
+    copying: Work | None = None,
 ) -> tuple[CodedWarpgroupTile, ...]:
     """Tiles, best first; none where boxes of codes are cut by steps, or of few vectors.
 
@@ -132,11 +138,18 @@ def construct_coded_warpgroup(
         work: work on the sums before they are stored.
         count: the most tiles that are wanted; ``None``: all.
         scene: where the kernel runs.
+        copying: work of the kernel that copies vectors in groups side by side; ``None`` where they
+            are in none.
     """
     if "float16" not in warpgroup_dtypes(device) or product.vectors < _FEWEST_VECTORS:
         return ()
     tiles = _tiles(product, shared_words, device)
-    told = (replace(tile, work=_work(product, tile, work)) for tile in tiles if tile)
+    works = ((tile, _work(product, tile, work)) for tile in tiles if tile)
+    if product.groups is not None and copying is not None:
+        ahead = grouping_work(product.groups, device), copying
+        packing = ((packing_work(product.groups.slots(t.width), device), t, w) for t, w in works)
+        works = ((tile, replace(own, then=(*ahead, pack))) for pack, tile, own in packing)
+    told = (replace(tile, work=own) for tile, own in works)
     return ranked(told, device, scene, count)
 
 
@@ -144,8 +157,11 @@ def _tiles(
     product: CodedProduct, shared_words: int, device: Device
 ) -> Iterator[CodedWarpgroupTile | None]:
     """All tiles of a coded product for warpgroups, ``None`` for those that do not fit."""
-    shares = (*((n, 1) for n in SPLITS), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
+    splits = SPLITS if product.groups is None else (1,)
+    shares = (*((n, 1) for n in splits), *((1, n) for n in range(2, _MOST_BLOCKS + 1)))
     widths = [_width(product.vectors, most) for most in _WIDTHS]
+    if product.groups is not None:
+        widths = [8, 16, *_WIDTHS]
     for lines in _LINES:
         depth = lines * LINE_DEPTH
         unit = math.gcd(product.group, depth)
@@ -153,7 +169,7 @@ def _tiles(
             continue
         for consumers, width, share in itertools.product(_CONSUMERS, dict.fromkeys(widths), shares):
             rows = consumers * ROWS
-            counts = -(-product.rows // rows), -(-product.vectors // width)
+            counts = -(-product.rows // rows), _count(product, width)
             tile = CodedWarpgroupTile(
                 consumers=consumers,
                 width=width,
@@ -164,12 +180,27 @@ def _tiles(
                 splits=share[0],
                 blocks=share[1],
                 counts=counts,
-                tiles=math.prod(counts),
+                tiles=math.ceil(math.prod(counts)),
                 chunks=product.depth // depth,
-                raster=min(counts[0], max(1, 2048 // rows)),
+                raster=_raster(product, rows, width),
                 registers=width // 2 + 2 * product.bits + _FRAGMENTS + _OTHER_REGISTERS,
             )
             yield fitted(tile, device, _FEWEST_STAGES, least_chunks=1)
+
+
+def _count(product: CodedProduct, width: int) -> float:
+    """Tiles of so many vectors, of one matrix each; where data tell them, on the average."""
+    if product.groups is None:
+        return -(-product.vectors // width)
+    return product.groups.tiles(width)
+
+
+def _raster(product: CodedProduct, rows: int, width: int) -> int:
+    """Tiles of rows that are walked before the next vectors; where these are in groups, tiles of
+    vectors before the next rows."""
+    if product.groups is not None:
+        return min(product.groups.slots(width), max(1, _RASTER // width))
+    return min(-(-product.rows // rows), max(1, _RASTER // rows))
 
 
 def _width(vectors: int, most: int) -> int:
@@ -182,7 +213,9 @@ def _work(product: CodedProduct, tile: CodedWarpgroupTile, work: StoreWork) -> W
     """What the kernel of a tile does, ``work`` on its sums included."""
     turns = -(-tile.tiles * tile.splits // tile.grid)
     written = product.vectors * product.rows * _ELEMENT
-    read = product.code_bytes + product.beside + product.vectors * product.depth * _ELEMENT
+    matrices = 1 if product.groups is None else product.groups.met
+    read = matrices * (product.code_bytes + product.beside)
+    read += product.vectors * product.depth * _ELEMENT
     return Work(
         blocks=tile.grid,
         resident=tile.blocks,
