@@ -24,7 +24,6 @@ from tvm_tile.schedule.tensor_cores.part import RowTable
 from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side, raster_place
 from tvm_tile.tile.coded.few_vectors import CodedTile
 
-
 _RASTER = 1024  # vectors of slots that are walked before the next rows of their matrices
 
 
