@@ -14,7 +14,10 @@ from warp_emulator import COMPILER
 
 from tvm_tile.build.dependent_launches import asked_ahead
 from tvm_tile.device import Device
+from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tensor_format import E2M1, E4M3, E8M0, Entries, Integers
+from tvm_tile.schedule.rule import Task
+from tvm_tile.schedule.s_tir.matvec import schedule_matvec
 from tvm_tile.tile.rules import CODED
 
 pytestmark = pytest.mark.bank(6)
@@ -135,6 +138,14 @@ def test_weights_of_short_groups_are_scaled_by_themselves(case: Case, tmp_path: 
     assert scheduled is not None
     of = arguments(func, known)
     assert emulated_error(scheduled, of, H200, tmp_path, late=True) < TOLERANCES[case.dtype]
+
+
+def test_numbers_are_not_made_anew_for_each_element() -> None:
+    """Of matrices that are decoded in the function, none is read by the rule for numbers."""
+    func, _ = choices(Case(8, 64, 512, matrices=5))
+    graph = extract(func)
+    assert graph is not None
+    assert not schedule_matvec(Task(func, graph, H200), 10)
 
 
 def test_codes_that_data_tell_are_not_asked_for_ahead() -> None:
