@@ -235,7 +235,7 @@ def _scheduled(
     graph = extract(func)
     found = graph and find_coded(Task(func, graph, device))
     # Of tiles that scale weights there are no records.
-    if not found or replace(found.sizes, may_scale_weights=False) != product:
+    if not found or found.sizes not in (product, replace(product, may_scale_weights=True)):
         raise ValueError(f"the rule finds another product than {product}")
     tiles = {f"tile{rank}": tile for rank, tile in enumerate(construct_coded(product, device))}
     made = {

@@ -188,9 +188,10 @@ def test_compiled_modules_are_the_ones_in_pytorch(codes: str, is_symmetric: bool
         ("int4", 96, torch.bfloat16, True, True),
         ("int8", 16, torch.float16, True, False),
         # For many rows a step has 32 codes, whatever their bits.
-        ("int2", 32, torch.float16, False, True),
-        ("int4", 16, torch.float16, False, False),
-        ("int8", 8, torch.float16, False, False),
+        ("int2", 32, torch.float16, True, True),
+        ("int4", 16, torch.float16, True, False),
+        ("int8", 8, torch.float16, True, False),
+        ("int4", 4, torch.float16, False, False),
         ("int8", 32, torch.bfloat16, True, False),
         ("nf4", 32, torch.float16, True, False),
     ],
