@@ -38,7 +38,7 @@ from written_by_hand import running_maximum
 
 from bench.coded_tiles.measure import with_decoded
 from tvm_tile.device import Device, find_device, with_tf32
-from tvm_tile.graph.tensor_format import Entries, Integers, Shared, TensorFormat
+from tvm_tile.graph.tensor_format import E2M1, E8M0, Entries, Integers, Shared, TensorFormat
 from tvm_tile.passes import FirstChoices, PlanFunction, schedule_module
 from tvm_tile.report.screen.flow_text import listing, outline, summary
 from tvm_tile.schedule import FindChoices
@@ -308,16 +308,15 @@ def _persistent() -> Iterator[Golden]:
 
 def _coded() -> Iterator[Golden]:
     """One vector with a matrix of 4 bits: integers, entries of a table, and SwiGLU behind it; many
-    with one less zero points."""
+    with one less zero points; vectors with one of several each; weights that are scaled."""
 
     def few(form: TensorFormat, gated: bool) -> Shown:
         func = with_decoded(form, (64, 512), (1, 512), gated=gated)
         return _scheduled(tvm.IRModule({"joined": func}), H200, "coded")
 
-    def many() -> Shown:
-        case = CodedCase(40, 128, 512, group=64, zero="int8")
+    def made(case: CodedCase, rule: str) -> Shown:
         func, _ = coded_choices(case)
-        return _scheduled(tvm.IRModule({"joined": func}), H200, "coded_warpgroup")
+        return _scheduled(tvm.IRModule({"joined": func}), H200, rule)
 
     scale = Shared((1, 128), "float16", "float16")
     for name, code, entry, gated in (
@@ -327,7 +326,14 @@ def _coded() -> Iterator[Golden]:
     ):
         form = TensorFormat(code, entry, "float16", None, (scale,))
         yield Golden("coded", f"coded_1x64x512_{name}_h200", partial(few, form, gated))
-    yield Golden("coded_warpgroup", "coded_warpgroup_40x128x512_int4_float16_h200", many)
+    own, many = CodedCase(3, 64, 512, matrices=5), CodedCase(40, 128, 512, group=64, zero="int8")
+    listed = CodedCase(64, 4096, 2048, matrices=4)
+    scaled = CodedCase(1, 512, 4096, E2M1, 32, scale=E8M0, dtype="bfloat16")
+    yield Golden("coded", "coded_of_5_3x64x512_int4_float16_h200", partial(made, own, "coded"))
+    yield Golden("coded", "coded_of_4_64x4096x2048_int4_h200", partial(made, listed, "coded"))
+    yield Golden("coded", "coded_1x512x4096_mxfp4_bfloat16_h200", partial(made, scaled, "coded"))
+    name, rule = "coded_warpgroup_40x128x512_int4_float16_h200", "coded_warpgroup"
+    yield Golden(rule, name, partial(made, many, rule))
 
 
 GOLDENS = (*_cuda_cores(), *_matrix_units(), *_persistent(), *_coded())
