@@ -96,8 +96,7 @@ def describe(
     types = types[: len(types) - len(effects.written_inputs) - len(effects.state)]
     names = tuple(output_names) or tuple(f"output{i}" for i in range(len(types)))
     outputs = tuple(_signature(n, ty) for n, ty in zip(names, types, strict=True))
-    is_said = NUM_INPUT in (main.attrs or {})
-    if effects.state and not is_said:  # CUDA graphs may know its address, which is for good
+    if effects.state:  # lies where it is for good, so that CUDA graphs may know its address
         mod["main"] = main.with_attr(NUM_INPUT, len(inputs))
     return Imported(mod, inputs, outputs, effects)
 

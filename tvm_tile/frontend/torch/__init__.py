@@ -101,11 +101,15 @@ def import_program(
             of its inputs.
     """
     mod, names, effects = _function(program, inputs, Form(needs_values=needs_values))
-    given = int((mod["main"].attrs or {}).get(NUM_INPUT, len(names)))
+    said = (mod["main"].attrs or {}).get(NUM_INPUT)
     imported = prepared(mod, names, effects=effects, matrix_dtypes=matrix_dtypes)
     paths = paths_of(program)
     placed = (replace(one, path=paths.get(one.name, ())) for one in imported.inputs)
-    return replace(imported, inputs=tuple(placed), without_values=len(names) - given)
+    imported = replace(imported, inputs=tuple(placed))
+    if said is None:
+        return imported
+    imported.mod["main"] = imported.mod["main"].with_attr(NUM_INPUT, said)
+    return replace(imported, without_values=len(names) - int(said))
 
 
 def program_as_relax(
