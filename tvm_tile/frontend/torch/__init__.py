@@ -42,6 +42,7 @@ from tvm_tile.frontend.torch.sizes import concrete
 from tvm_tile.frontend.torch.sorted_rows import with_rows_as_given
 from tvm_tile.frontend.torch.sparse_weights import with_plain_weights
 from tvm_tile.frontend.torch.structure import paths_of
+from tvm_tile.frontend.torch.weights import with_memory
 from tvm_tile.graph.signature import Effects
 
 __all__ = ["Form", "exported", "import_program", "program_as_relax"]
@@ -100,7 +101,14 @@ def import_program(
         ModelError: ``inputs`` contradicts the program, or that was exported with one tensor as two
             of its inputs.
     """
-    mod, names, effects = _function(program, inputs, Form(needs_values=needs_values))
+    program, bare = with_memory(program)
+    if bare and needs_values:
+        raise ModelError(
+            "weights must have values, unless a model is only to be predicted",
+            f"{len(bare)} of them are on PyTorch's device 'meta', such as {min(bare)!r}",
+            "load the weights; or call tvm_tile.predict",
+        )
+    mod, names, effects = _function(program, inputs, Form(bare=bare))
     said = (mod["main"].attrs or {}).get(NUM_INPUT)
     imported = prepared(mod, names, effects=effects, matrix_dtypes=matrix_dtypes)
     paths = paths_of(program)

@@ -96,7 +96,5 @@ def states_of(program: ExportedProgram, changes: Changes) -> tuple[State, ...]:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    if tensor.is_meta:
-        return bytes(tensor.numel() * tensor.element_size())
     dense = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
     return dense_bytes(dense.view(torch.uint8).numpy())

@@ -59,15 +59,14 @@ class Form:
         is_tuple: whether a single output is returned in a tuple.
         is_bound: whether a tuple that is returned is bound to a variable.
         writes: whether it writes to its arguments what it changes, or makes new values.
-        needs_values: whether weights must have values; those that have none, as on PyTorch's device
-            ``meta``, are further inputs otherwise, said to be weights.
+        bare: names of weights that have no values: they are further inputs, said to be weights.
     """
 
     takes_parameters: bool = False
     is_tuple: bool = False
     is_bound: bool = True
     writes: bool = True
-    needs_values: bool = True
+    bare: frozenset[str] = frozenset()
 
 
 def function_of(
@@ -109,8 +108,8 @@ def function_of(
         writer.write_function("main", parameters, program, outputs)
     writer.refused.require_none()
     mod = named(writer.builder.get(), writer.named)
-    if writer.without_values:
-        mod["main"] = mod["main"].with_attr(NUM_INPUT, len(inputs) - len(writer.without_values))
+    if writer.bare:
+        mod["main"] = mod["main"].with_attr(NUM_INPUT, len(inputs) - len(writer.bare))
     if form.takes_parameters:
         mod["main"] = with_parameters(mod["main"], len(taken), list(writer.parameters.values()))
     written = tuple(writer.inputs.index(change.place) for change in changes.inputs)
@@ -128,7 +127,7 @@ class _Writer:
         writes: nodes that write in place.
         parameters: variables for the module's parameters -> these, where it takes them.
         inputs: the placeholders of the function's inputs.
-        without_values: those of them, the last, that are weights without values.
+        bare: those of them, the last, that are weights without values.
         values: each node's value, a tuple where an operator has several.
         made, draws: as of :class:`Emit`.
         refused: the nodes that were, and why.
@@ -141,7 +140,7 @@ class _Writer:
     writes: Writes = field(default_factory=dict)
     parameters: dict[relax.Var, Any] = field(default_factory=dict)
     inputs: list[fx.Node] = field(default_factory=list)
-    without_values: list[fx.Node] = field(default_factory=list)
+    bare: list[fx.Node] = field(default_factory=list)
     values: dict[Any, Values] = field(default_factory=dict)
     made: dict[tuple[Any, relax.Expr], relax.Var] = field(default_factory=dict)
     draws: Draws | None = None
@@ -161,9 +160,9 @@ class _Writer:
             if spec.kind in WEIGHTS:
                 tensor = tensor_of(program, spec.target)
                 is_taken = self.form.takes_parameters and spec.kind == InputKind.PARAMETER
-                if tensor.is_meta and node not in changed and not self.form.needs_values:
+                if spec.target in self.form.bare and node not in changed:
                     self.values[node] = _input(node)
-                    self.without_values.append(node)
+                    self.bare.append(node)
                 elif node in changed or is_taken:
                     dtype = dtype_name(tensor.dtype)
                     var = relax.Var(node.name, relax.TensorType(tensor.shape, dtype))
@@ -182,8 +181,8 @@ class _Writer:
                 self.values[node] = _input(node)
                 self.inputs.append(node)
                 names.append(str(spec.arg.name))
-        self.inputs.extend(self.without_values)
-        return (*names, *(str(node.name) for node in self.without_values)), state
+        self.inputs.extend(self.bare)
+        return (*names, *(str(node.name) for node in self.bare)), state
 
     def write_function(
         self,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections.abc import Set
 from typing import Any
 
 import torch
 import tvm
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
+from torch.export.passes import move_to_device_pass
+from torch.utils import _pytree
 from tvm import relax
 
-from tvm_tile.errors import ModelError, UnsupportedOperatorError
+from tvm_tile.errors import UnsupportedOperatorError
 from tvm_tile.frontend.torch.emit import Refusal, dtype_name
 from tvm_tile.frontend.torch.exported import weight_of
 
@@ -20,7 +25,7 @@ _ALIGNMENT = 64  # bytes, what TVM asks of a constant's memory
 def tensor_of(program: ExportedProgram, name: str) -> torch.Tensor:
     """A weight that TVM can hold."""
     tensor = weight_of(program, name)
-    if isinstance(tensor, FakeTensor) or tensor.is_quantized:
+    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.is_quantized:
         raise unsupported(f"weight {name!r} is a {type(tensor).__name__} without plain data")
     if tensor.layout != torch.strided:
         raise unsupported(f"weight {name!r} has the layout {tensor.layout}")
@@ -41,19 +46,50 @@ def constant_of(tensor: torch.Tensor, known: dict[Any, relax.Expr]) -> relax.Exp
 
 
 def held(tensor: torch.Tensor) -> Any:
-    """A weight as a tensor of TVM's, which has values."""
-    if tensor.is_meta:
-        raise ModelError(
-            "weights must have values, unless a model is only to be predicted",
-            f"one of shape {tuple(tensor.shape)} is on PyTorch's device 'meta'",
-            "load the weights; or call tvm_tile.predict",
-        )
+    """A weight as a tensor of TVM's."""
     data = tensor.detach().cpu().resolve_neg().contiguous()
     if data.data_ptr() % _ALIGNMENT:
         data = data.clone()
     if not data.numel():  # PyTorch's strides of no elements are others than TVM's
         return tvm.runtime.empty(tuple(data.shape), dtype_name(data.dtype))
     return tvm.runtime.from_dlpack(data)
+
+
+def with_memory(program: ExportedProgram) -> tuple[ExportedProgram, frozenset[str]]:
+    """A program whose weights without values, on the device ``meta``, have memory on the CPU, and
+    the names of these.
+
+    Nobody writes to that memory, so that the operating system hands out none of it. What is on the
+    device ``meta`` otherwise, inputs and constants of the graph, is on the CPU, too, where the
+    operators are broken down.
+
+    Returns:
+        The program itself where all of its weights have values.
+    """
+    held = {**program.state_dict, **program.constants}
+    bare = frozenset(
+        name for name, own in held.items() if isinstance(own, torch.Tensor) and own.is_meta
+    )
+    if not bare:
+        return program, bare
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside PyTorch
+        return move_to_device_pass(_with_memory(copy.deepcopy(program), bare), "cpu"), bare
+
+
+def _with_memory(program: ExportedProgram, bare: Set[str]) -> ExportedProgram:
+    """The very program, with memory for some of its weights and for its example inputs."""
+    for own in (program._state_dict, program._constants):
+        for name in bare & own.keys():
+            given = own[name]
+            data = torch.empty_like(given, device="cpu", requires_grad=False)
+            is_parameter = isinstance(given, torch.nn.Parameter)
+            own[name] = torch.nn.Parameter(data, given.requires_grad) if is_parameter else data
+    if program.example_inputs is not None:
+        program._example_inputs = _pytree.tree_map_only(
+            torch.Tensor, lambda own: torch.empty_like(own, device="cpu"), program.example_inputs
+        )
+    return program
 
 
 def unsupported(found: str, nodes: tuple[str, ...] = ()) -> UnsupportedOperatorError:
