@@ -18,6 +18,7 @@ from warp_emulator import COMPILER, emulate, tensor_maps
 from tvm_tile.device import find_device
 from tvm_tile.graph.extract import extract
 from tvm_tile.schedule import Scheduled, Task
+from tvm_tile.schedule.tensor_cores import grouping
 from tvm_tile.schedule.wgmma import schedule_wgmma
 
 pytestmark = pytest.mark.bank(2)
@@ -79,6 +80,17 @@ def test_rows_of_a_group_are_multiplied_side_by_side(
         folder = tmp_path / str(number)
         folder.mkdir()
         assert error(choice, of, folder, late=late) < 2e-3
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_rows_of_a_thread_may_take_several_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "_BITS", 2)  # of four rows that a thread has
+    func = joined_function(CASES[0], SMALL, schedule_wgmma)
+    choice = choices(func)[0]()
+    assert choice is not None
+    assert error(choice, arguments(func), tmp_path, late=True) < 2e-3
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -3,11 +3,11 @@
 What a block of :func:`list_rows` does for its group, each thread with the rows ``thread, thread +
 threads, ...``::
 
-    for row of the thread: below += group(row) < own; equal += group(row) == own
+    for row of the thread: below += group(row) < own; equal += group(row) == own, and note a bit
     share below and equal; wait for one another
     sums of threads, 32 by 32; share; wait for one another
     first, count = sum of all below, of all equal;  place = first + sum of equal of threads before
-    for row of the thread: if group(row) == own: order[place] = row; place += 1
+    for row of the thread: if its bit is noted: order[place] = row; place += 1
     for slot of the group: slots[slot] = own, place in order of the slot's first row, its rows
 
 Blocks share nothing: each counts the rows of all groups before its own. A thread writes what no
@@ -53,6 +53,7 @@ from tvm_tile.tile.units.slab import UNIT_BYTES
 
 ON_DEVICE = {"tirx.device_entry": True}  # what is within becomes a kernel
 _PARTS = 3  # numbers of a slot
+_BITS = 32  # of a word
 
 
 def list_groups(
@@ -100,16 +101,24 @@ class _ThreadRows:
     thread: tuple[Any, int]
     end: Any
 
+    @property
+    def count(self) -> int:
+        """How many there are, at most."""
+        return -(-self.groups.count // self.thread[1])
+
+    def row(self, turn: Any) -> Any:
+        """Number of the row that is the thread's at a turn."""
+        return ib.Bind(turn * self.thread[1] + self.thread[0])
+
     def each(self, body: Callable[[Any, Any], None]) -> None:
-        """Write the loop over the rows; ``body`` gets a row's number and its group's."""
-        thread, threads = self.thread
+        """Write the loop over the rows; ``body`` gets a turn, and the number of its row's group."""
         axes = self.groups.rows
-        with ib.serial(-(-self.groups.count // threads)) as turn:
-            row = ib.Bind(turn * threads + thread)
+        with ib.serial(self.count) as turn:
+            row = self.row(turn)
             with ib.If(row < self.end), ib.Then():
                 place = dict(digits(row, axes, [axis.extent for axis in axes]))
                 found = self.group.at(place, (), self.buffers)
-                body(row, ib.Bind(tirx.Cast("int32", found)))
+                body(turn, ib.Bind(tirx.Cast("int32", found)))
 
 
 def list_rows(
@@ -135,20 +144,23 @@ def list_rows(
     end = count_all(groups.rows, limits)
     rows = _ThreadRows(groups, group, buffers, (thread, threads), end)
     below, equal = zero_register(), zero_register()
+    noted = ib.alloc_buffer((-(-rows.count // _BITS),), "uint32", scope="local")
+    with ib.serial(noted.ty.shape[0]) as word:
+        ib.buffer_store(noted, tirx.const(0, "uint32"), [word])
 
-    def count(_: Any, found: Any) -> None:
+    def count(turn: Any, found: Any) -> None:
         _add(below, found < own)
         _add(equal, found == own)
+        bit = tirx.Cast("uint32", found == own) << tirx.Cast("uint32", turn % _BITS)
+        ib.buffer_store(noted, noted[turn // _BITS] | bit, [turn // _BITS])
 
     rows.each(count)
     first, before, count_of_group = _totals(below, equal, thread, threads)
-
-    def keep(row: Any, found: Any) -> None:
-        with ib.If(found == own), ib.Then():
-            ib.buffer_store(table.order, row, [first[0] + before[0]])
+    with ib.serial(rows.count) as turn:
+        bits = noted[turn // _BITS] >> tirx.Cast("uint32", turn % _BITS)
+        with ib.If((bits & tirx.const(1, "uint32")) != 0), ib.Then():
+            ib.buffer_store(table.order, rows.row(turn), [first[0] + before[0]])
             _add(before, tirx.const(1))
-
-    rows.each(keep)
     _tell_slots(own, (first[0], count_of_group[0]), table, size, (thread, threads))
 
 

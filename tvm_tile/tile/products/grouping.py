@@ -38,7 +38,7 @@ def _threads(count: int, device: Device) -> int:
 
 
 def grouping_work(groups: Grouped, device: Device) -> Work:
-    """What the kernel does: a block a group goes through the numbers of all rows, twice."""
+    """What the kernel does: a block a group goes through the numbers of all rows."""
     threads = grouping_threads(groups, device)
     warps, each = -(-threads // device.warp_size), -(-groups.count // threads)
     reading = Part(
@@ -48,11 +48,12 @@ def grouping_work(groups: Grouped, device: Device) -> Work:
         moves=warps,
         loads=1 / _EACH,
     )
+    keeping = Part(repeats=each, operations=warps * _OPERATIONS)
     return Work(
         blocks=groups.axis.extent,
         resident=device.max_threads_per_multi_processor // threads,
         warps=warps,
-        parts=(reading, _adding(warps), reading),
+        parts=(reading, _adding(warps), keeping),
         read=groups.count * _INDEX,
         written=groups.count * _PLACE,
     )
