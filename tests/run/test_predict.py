@@ -165,6 +165,14 @@ def test_weights_need_no_values() -> None:
         tvm_tile.compile(bare, "emulated", options=NO_CACHE)
 
 
+def test_kernels_are_chosen_for_the_device_as_the_options_want_it() -> None:
+    program, options = program_of("attention"), Options(cache=False, tf32=True)
+    predicted = tvm_tile.predict(program, "nvidia/h200", options=options)
+    compiled = tvm_tile.compile(program, "nvidia/h200", options=options).report
+    assert known(predicted) == known(compiled)
+    assert known(predicted) != known(tvm_tile.predict(program, "nvidia/h200"))
+
+
 def test_an_oracle_chooses_no_kernel_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     scheduled = FirstChoices._scheduled

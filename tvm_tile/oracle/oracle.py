@@ -53,10 +53,9 @@ class Oracle:
     ) -> None:
         self._options = checked_options(options, named, _KEYWORDS)
         require_no_runs(self._options)
-        records = [resolve_device(device) for device in devices or ("auto",)]
-        self._places = tuple(
-            _Place(with_options(record, self._options), FirstChoices(record)) for record in records
-        )
+        found = [resolve_device(device) for device in devices or ("auto",)]
+        records = [with_options(record, self._options) for record in found]
+        self._places = tuple(_Place(record, FirstChoices(record)) for record in records)
 
     def __call__(
         self,
