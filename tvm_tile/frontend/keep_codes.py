@@ -27,7 +27,12 @@ from tvm import relax
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
 from tvm_tile.frontend.trace_codes import Tracer
-from tvm_tile.frontend.transposed_weights import is_lookup, transposition_source, weights_of
+from tvm_tile.frontend.transposed_weights import (
+    is_call,
+    is_lookup,
+    transposition_source,
+    weights_of,
+)
 from tvm_tile.graph.codes import Coded
 from tvm_tile.graph.recognise import encoded, is_exact
 from tvm_tile.graph.tensor_format import bytes_of
@@ -198,7 +203,7 @@ class _Bindings:
             if reading is not None:
                 is_other = not value.args[1 - reading.side].same_as(var)
                 return reading.weights.same_as(weights) and is_other
-            if _is_call(value, "relax.shape_of"):
+            if is_call(value, "relax.shape_of"):
                 return True
             is_moved = transposition_source(value) is not None or is_lookup(value)
             return is_moved and self.is_only_multiplied(reader, weights)
@@ -241,10 +246,6 @@ def _is_setting(argument: Any) -> bool:
         isinstance(field.ty, relax.TensorType) for field in argument.fields
     )
     return is_numbers or isinstance(argument, relax.ShapeExpr) or tvm.ir.is_prim_expr(argument)
-
-
-def _is_call(value: Any, name: str) -> bool:
-    return isinstance(value, relax.Call) and getattr(value.op, "name", "") == name
 
 
 def _reads_codes(call: relax.Call) -> bool:

@@ -68,7 +68,7 @@ def weights_of(value: Any, made: Callable[[Any], Any]) -> ReadWeights | None:
     """
     if is_product(value):
         return reading_of(value.args[1], 1, made)
-    if not _is_call(value, "relax.matmul") or any(own.ty.ndim != _STACK for own in value.args):
+    if not is_call(value, "relax.matmul") or any(own.ty.ndim != _STACK for own in value.args):
         return None
     both = [reading_of(operand, side, made) for side, operand in enumerate(value.args)]
     found = [own for own in both if own.ids is not None]
@@ -77,7 +77,7 @@ def weights_of(value: Any, made: Callable[[Any], Any]) -> ReadWeights | None:
 
 def is_lookup(value: Any) -> bool:
     """Whether it looks matrices up among others, by numbers in a row."""
-    if not _is_call(value, "relax.take") or value.args[0].ty.ndim != _STACK:
+    if not is_call(value, "relax.take") or value.args[0].ty.ndim != _STACK:
         return False
     axis, mode = value.attrs.axis, str(value.attrs.mode)
     is_first = axis is not None and int(axis) == 0
@@ -118,7 +118,7 @@ def is_transposition(value: Any) -> bool:
 
 def transposition_source(value: Any) -> Any:
     """What a value is the transposition of, its last two axes exchanged; ``None`` of others."""
-    if not _is_call(value, "relax.permute_dims"):
+    if not is_call(value, "relax.permute_dims"):
         return None
     source = value.args[0]
     rank = source.ty.ndim
@@ -129,10 +129,11 @@ def transposition_source(value: Any) -> Any:
 
 def is_product(value: Any) -> bool:
     """Whether it multiplies rows with a matrix."""
-    if not _is_call(value, "relax.matmul"):
+    if not is_call(value, "relax.matmul"):
         return False
     return value.args[0].ty.ndim >= _MATRIX and value.args[1].ty.ndim == _MATRIX
 
 
-def _is_call(value: Any, name: str) -> bool:
+def is_call(value: Any, name: str) -> bool:
+    """Whether an expression is a call of an operator."""
     return isinstance(value, relax.Call) and getattr(value.op, "name", "") == name

@@ -9,8 +9,10 @@ from typing import Any
 from tvm_tile.device import find_device
 from tvm_tile.device.device import MemoryLevel
 from tvm_tile.errors import OptionError
+from tvm_tile.errors.arguments import check_count
 from tvm_tile.options import Options
 from tvm_tile.oracle.oracle import Oracle
+from tvm_tile.report.screen.table import aligned
 from tvm_tile.report.shown import Report
 
 _HOUR = 3600.0
@@ -110,10 +112,7 @@ class Offers:
 
     def __str__(self) -> str:
         """The table."""
-        rows = list(self.rows())
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
-        return "\n".join(lines)
+        return "\n".join(aligned(list(self.rows())))
 
 
 def choose(
@@ -139,7 +138,7 @@ def choose(
         options: how the models would be compiled; also by name.
 
     Raises:
-        OptionError: a number of samples is no positive integer, a price is of no device, or an
+        OptionError: a number of samples is no positive whole number, a price is of no device, or an
             option is unknown. Others are those of :func:`tvm_tile.predict`.
     """
     prices = prices or {}
@@ -160,12 +159,7 @@ def choose(
 def _check(models: Mapping[int, Any], devices: Sequence[str], prices: Mapping[str, float]) -> None:
     """Refuse numbers of samples that are none, and prices that nobody would see."""
     for samples in models:
-        if not isinstance(samples, int) or samples < 1:
-            raise OptionError(
-                "models are given by the number of samples of a run, a positive integer",
-                repr(samples),
-                "give {1: model, 8: model_of_8}",
-            )
+        check_count("number of samples", samples, 1, "give {1: model, 8: model_of_8}")
     unknown = sorted(set(prices) - set(devices))
     if unknown:
         raise OptionError(

@@ -46,7 +46,6 @@ from tvm_tile.tile.products.grouping import (
     SORTED,
     TURN,
     grouping_threads,
-    packing_threads,
 )
 from tvm_tile.tile.units.product import Product
 from tvm_tile.tile.units.slab import UNIT_BYTES
@@ -67,7 +66,7 @@ def list_groups(
     table = declare_table(groups, size)
     with ib.attr(ON_DEVICE):
         seen = views(group.tensors, found.shapes, buffers)
-        shape = size, grouping_threads(groups, device)
+        shape = size, grouping_threads(groups.count, device)
         list_rows(groups, group, table, shape, seen, bound_limits(found.limits))
     return table
 
@@ -209,7 +208,7 @@ def _tell_slots(
 def pack_slots(table: RowTable, slots: int, device: Device) -> RowTable:
     """Write the kernel that leaves out the empty ones of ``slots`` slots, and find its result."""
     packed = RowTable(table.order, _declared("row_tiles", slots, _PARTS), _declared("row_count", 1))
-    threads = packing_threads(slots, device)
+    threads = grouping_threads(slots, device)
     each = -(-slots // threads)
     with ib.attr(ON_DEVICE):
         _, thread = ib.cta_id([1]), ib.thread_id([threads])

@@ -20,18 +20,8 @@ TURN = 32  # threads whose rows are added up first
 _OPERATIONS = 6  # for a row: two comparisons, and where it goes
 
 
-def grouping_threads(groups: Grouped, device: Device) -> int:
-    """Threads of a block, of which each counts some of the rows."""
-    return _threads(groups.count, device)
-
-
-def packing_threads(slots: int, device: Device) -> int:
-    """Threads of the block that packs slots, of which each has some."""
-    return _threads(slots, device)
-
-
-def _threads(count: int, device: Device) -> int:
-    """Threads of a block, of which each has some of ``count`` things."""
+def grouping_threads(count: int, device: Device) -> int:
+    """Threads of a block that lists rows, or packs slots, of which each has some of ``count``."""
     most = device.max_threads_per_block
     sizes = powers_of_two(2 * TURN, most)
     return next((size for size in sizes if size * _EACH >= count), most)
@@ -39,7 +29,7 @@ def _threads(count: int, device: Device) -> int:
 
 def grouping_work(groups: Grouped, device: Device) -> Work:
     """What the kernel does: a block a group goes through the numbers of all rows."""
-    threads = grouping_threads(groups, device)
+    threads = grouping_threads(groups.count, device)
     warps, each = -(-threads // device.warp_size), -(-groups.count // threads)
     reading = Part(
         repeats=each,
@@ -61,7 +51,7 @@ def grouping_work(groups: Grouped, device: Device) -> Work:
 
 def packing_work(slots: int, device: Device) -> Work:
     """What the kernel does that moves the slots that are not empty to the front."""
-    threads = packing_threads(slots, device)
+    threads = grouping_threads(slots, device)
     warps, each = -(-threads // device.warp_size), -(-slots // threads)
     reading = Part(
         repeats=each, fills=threads * _PLACE, operations=warps * _OPERATIONS, moves=warps, loads=1
