@@ -10,7 +10,7 @@ import pytest
 from emulated import text_builder
 from tvm.script import tirx as T
 
-from tvm_tile.build.dependent_launches import LetsGo, mark
+from tvm_tile.build.early.dependent_launches import LetsGo, mark
 from tvm_tile.device import find_device
 
 H200 = find_device("nvidia/h200")

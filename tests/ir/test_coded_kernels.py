@@ -12,7 +12,7 @@ from coded_products import A100, H200, Case, assert_builds, choices
 from emulated import arguments, emulated_error, idle_barriers
 from warp_emulator import COMPILER
 
-from tvm_tile.build.dependent_launches import asked_ahead
+from tvm_tile.build.early.dependent_launches import asked_ahead
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import extract
 from tvm_tile.graph.tensor_format import E2M1, E4M3, E8M0, Entries, Integers

@@ -21,10 +21,14 @@ from tvm.relax import op
 
 import tvm_tile
 from tvm_tile.build import Builder
-from tvm_tile.build.dependent_launches import asked_ahead, mark, step_seconds
-from tvm_tile.build.program import DEPENDENT_TAG, Kernel, Program
+from tvm_tile.build.early.dependent_launches import asked_ahead, mark, step_seconds
+from tvm_tile.build.early.spread_blocks import SpreadBlocks
+from tvm_tile.build.program import DEPENDENT_TAG, SHARED_TAG, Kernel, Program
+from tvm_tile.build.tir_passes import block_passes
+from tvm_tile.compat import make_target
 from tvm_tile.device import Device, find_device
 from tvm_tile.device.times import DependentLaunchTimes
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.passes.lower.mark_dependent_launches import MarkDependentLaunches
 from tvm_tile.stages.coscheduling import PERSISTENT
 from tvm_tile.stages.forced import Forced
@@ -45,6 +49,7 @@ OPENING = re.compile(
 DECLARED = re.compile(
     r"  ((extern )?__shared__ )?((alignas|__align__)\(\d+\) )?(\w+ )+\w+\[\d*\];\n"
 )
+_LAUNCH = "tirx.call_ffi_kernel"
 WAIT = "tvm_builtin_ptx_griddepcontrol_wait"
 
 
@@ -231,3 +236,24 @@ def test_functions_tell_what_a_step_gains() -> None:
     func = GOLDENS[0].kernel().func
     assert step_seconds(func) == 0.0
     assert step_seconds(mark(func, 2e-7, ())) == pytest.approx(2e-7)
+
+
+@pytest.mark.parametrize("name", ["elementwise_gelu_h200", "contraction_mm_deep_h200"])
+def test_few_blocks_are_given_memory_that_spreads_them(name: str) -> None:
+    (golden,) = (golden for golden in GOLDENS if golden.name == name)
+    device = replace(H200, multi_processor_count=10**6)  # a block for each at most
+    mod = tvm.IRModule({"f": golden.kernel().func.with_attr("global_symbol", "f")})
+    passes = [tirx.transform.BindTarget(make_target(H200)), *block_passes()]
+    parted = tvm.transform.Sequential(passes)(mod)
+    for given, is_spread in ((parted, False), (SpreadBlocks(device)(parted), True)):
+        functions = list(given.functions.values())
+        calls = [own for func in functions for own in nodes_in(func.body, tvm.ir.Call)]
+        launches = [own for own in calls if getattr(own.op, "name", "") == _LAUNCH]
+        kernels = [func.attrs for func in functions if "tirx.kernel_launch_params" in func.attrs]
+        tags = {str(own["global_symbol"]): own["tirx.kernel_launch_params"] for own in kernels}
+        assert len(launches) == len(tags)
+        for launch in launches:
+            assert list(launch.attrs.launch_params) == list(tags[str(launch.args[0].value)])
+            assert list(launch.attrs.launch_params).count(SHARED_TAG) == is_spread
+            # With what is declared, more than half of what a multiprocessor has.
+            assert (int(launch.args[-1]) > 76 << 10) == is_spread

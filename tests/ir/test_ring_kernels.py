@@ -16,7 +16,7 @@ from kernels import Case
 from tvm.relax import op
 from warp_emulator import COMPILER
 
-from tvm_tile.build.dependent_launches import LetsGo, asked_ahead, mark
+from tvm_tile.build.early.dependent_launches import LetsGo, asked_ahead, mark
 from tvm_tile.device import find_device
 from tvm_tile.schedule import Choice
 from tvm_tile.schedule.s_tir.matvec import schedule_matvec

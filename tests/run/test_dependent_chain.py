@@ -17,7 +17,7 @@ from precompiled import COMPILER
 from tvm.relax import op
 
 from tvm_tile.build import Builder
-from tvm_tile.build.dependent_launches import mark
+from tvm_tile.build.early.dependent_launches import mark
 from tvm_tile.build.program import Kernel, Program
 from tvm_tile.device import find_device
 from tvm_tile.passes import schedule_module

@@ -16,8 +16,9 @@ from tvm_tile import compat
 from tvm_tile.build import code_object, cubin
 from tvm_tile.build.aliasing import find_copied_outputs
 from tvm_tile.build.built import Built, Rounding, combined
-from tvm_tile.build.dependent_launches import restricted, start_early
 from tvm_tile.build.dispatch import schedules_of
+from tvm_tile.build.early.dependent_launches import restricted, start_early, starts_early
+from tvm_tile.build.early.spread_blocks import SpreadBlocks
 from tvm_tile.build.exact.floats import hide_arithmetic, show_arithmetic
 from tvm_tile.build.exact.integer_extrema import add_behind_extrema
 from tvm_tile.build.exact.integer_types import in_unsigned, in_unsigned_on_nvidia
@@ -78,7 +79,7 @@ class Builder:
         store: Store | None = None,
         host: Any = None,
     ) -> None:
-        self._target = compat.make_target(device, host)
+        self._device, self._target = device, compat.make_target(device, host)
         self._language, self._arch = device.kernel_language, architecture_of(device)
         self._workers = max(1, workers or len(os.sched_getaffinity(0)))
         self._on_kernel = on_kernel
@@ -264,7 +265,8 @@ class Builder:
             spell = in_unsigned_on_nvidia if self._language == "cuda" else in_unsigned
             hidden = wrap_integers(hide_arithmetic(widen_halves(function)), spell)
             module = tvm.IRModule({name: hidden.with_attr("global_symbol", name)})
-            lowered = lower_module(module, self._target)
+            spread = [SpreadBlocks(self._device)] if starts_early(function) else []
+            lowered = lower_module(module, self._target, spread)
             if compat.writes_memory(lowered.host) and not compat.runs_on_host(function):
                 return _unscheduled(name, "some of its loops run on the host")
             early = tuple(start_early(kernel, function) for kernel in lowered.kernels)

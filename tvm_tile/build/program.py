@@ -17,6 +17,12 @@ RETURNED_STATE = "tvm_tile.returned_state"
 DEPENDENT_TAG = "tirx.use_programtic_dependent_launch"
 """Launch parameter, as TVM spells it, of kernels that wait for the one before them themselves."""
 
+COOPERATIVE_TAG = "tirx.use_cooperative_launch"
+"""Launch parameter of kernels whose blocks are all on the GPU at once."""
+
+SHARED_TAG = "tirx.use_dyn_shared_memory"
+"""Launch parameter of kernels whose blocks are given shared memory; the bytes come last of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -27,7 +33,7 @@ class Kernel:
         source: the text it was compiled from.
         arg_types: ``"handle"`` (a pointer), ``"tensormap"`` or a scalar dtype, one an argument.
         launch_params: the integers that follow the arguments in a launch, such as
-            ``"blockIdx.x"`` (an extent) or ``"tirx.use_dyn_shared_memory"`` (bytes).
+            ``"blockIdx.x"`` (an extent) or :data:`SHARED_TAG` (bytes).
         binary: machine code (a cubin on CUDA); empty where the runtime compiles the source.
     """
 

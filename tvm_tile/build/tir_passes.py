@@ -6,26 +6,28 @@ only options would add.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm_tile import compat
 
 
-def lower_module(mod: Any, target: Any) -> compat.LoweredModule:
+def lower_module(mod: Any, target: Any, behind: Sequence[Any] = ()) -> compat.LoweredModule:
     """Host code and kernels of a scheduled PrimFunc.
 
     Args:
         mod: a TVM IRModule that holds it: TensorIR, every GPU loop bound to threads, or one of
             TVM's thread-level dialect (TIRx).
         target: target, as made by :func:`tvm_tile.compat.make_target`.
+        behind: passes for host code and kernels, once these are functions of their own.
 
     Raises:
         Exception: whatever TVM's passes raise; callers turn it into a BuildError.
     """
     is_blocks = all((f.attrs or {}).get("s_tir", False) for f in mod.functions.values())
     if is_blocks:
-        return compat.lower_by(mod, target, block_passes(), "default")
-    return compat.lower_by(mod, target, thread_passes(), "tirx")
+        return compat.lower_by(mod, target, [*block_passes(), *behind], "default")
+    return compat.lower_by(mod, target, [*thread_passes(), *behind], "tirx")
 
 
 def block_passes() -> list[Any]:

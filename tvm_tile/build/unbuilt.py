@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from tvm_tile.build.built import Built
-from tvm_tile.build.dependent_launches import is_marked
+from tvm_tile.build.early.dependent_launches import starts_early
 from tvm_tile.build.lower import Builder
 from tvm_tile.errors import BuildError
 from tvm_tile.graph.extract import nodes_in
@@ -39,7 +39,7 @@ class Unbuilt(Builder):
     def dependent_counts(self, mod: Any) -> dict[str, int]:
         """Count the launches of each function that will depend on the kernel before."""
         counts = self.kernel_counts(mod)
-        marked = {str(var.name_hint) for var, func in mod.functions_items() if is_marked(func)}
+        marked = {str(var.name_hint) for var, func in mod.functions_items() if starts_early(func)}
         return {name: count if name in marked else 0 for name, count in counts.items()}
 
 

@@ -41,8 +41,9 @@ from tvm.script import tirx as T
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as ib
 
-from tvm_tile.build.ask_constants import ask_for
+from tvm_tile.build.early.ask_constants import ask_for
 from tvm_tile.build.marks import BEGIN, END
+from tvm_tile.build.program import COOPERATIVE_TAG
 from tvm_tile.kernel.dispatch import (
     CopiedBody,
     KernelSizes,
@@ -76,7 +77,7 @@ def assemble(name: str, parts: Sequence[CopiedBody], layout: KernelSizes) -> tir
     """
     with IRBuilder() as builder, ib.prim_func():
         ib.func_name(name)
-        attrs = {"tirx.kernel_launch_params": ["tirx.use_cooperative_launch"]}
+        attrs = {"tirx.kernel_launch_params": [COOPERATIVE_TAG]}
         ib.func_attr({**attrs, "tirx.noalias": True, "tirx.is_scheduled": True})
         inputs = [_declare(p) for p in layout.inputs]
         shape = (layout.records * layout.record_words,)

@@ -3,7 +3,7 @@
 A model of time decides, function by function. A step of a chain, one kernel right behind another,
 gets shorter by what starting a kernel takes; each launch pays for the instruction that waits, and
 by a share of its time for reading operands as what may change meanwhile
-(:mod:`tvm_tile.build.dependent_launches`). So it is short kernels that start early.
+(:mod:`tvm_tile.build.early.dependent_launches`). So it is short kernels that start early.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ def early_step_seconds(
     seconds: float = 0.0,
     *,
     is_ahead: bool = False,
-    lets_go: bool = False,
     forced: bool = False,
 ) -> float | None:
     """Time by which each step ends earlier if a function's kernels start early, and they are to.
@@ -30,8 +29,6 @@ def early_step_seconds(
         seconds: predicted time of one call.
         is_ahead: whether its kernels ask for constants before they wait, and load those for all of
             their time by copies that are as fast either way.
-        lets_go: whether all kernels behind its own ask for constants before they wait, so that they
-            gain more than it loses.
         forced: whether kernels start early wherever the device has that, even at a loss.
 
     Returns:
@@ -42,4 +39,4 @@ def early_step_seconds(
         return None
     lost = times.wait_seconds + (0.0 if is_ahead else times.slowed_share * seconds)
     saved = steps * times.overlap_seconds - calls * lost
-    return times.overlap_seconds - lost if saved > 0 or lets_go or forced else None
+    return times.overlap_seconds - lost if saved > 0 or forced else None

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from tvm_tile import compat
-from tvm_tile.build.dependent_launches import step_seconds
+from tvm_tile.build.early.dependent_launches import step_seconds
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
 from tvm_tile.kernel.persistent import Counters, Lowering

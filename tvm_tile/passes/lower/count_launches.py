@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile import compat
-from tvm_tile.build.dependent_launches import step_seconds
+from tvm_tile.build.early.dependent_launches import step_seconds
 from tvm_tile.graph.functions import expressions_in
 from tvm_tile.passes.ir.count_calls import turns_of
 from tvm_tile.passes.lower.capture_graphs import CAPTURE, WITH_CONTEXT

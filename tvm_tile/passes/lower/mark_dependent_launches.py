@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile import compat
-from tvm_tile.build.dependent_launches import LetsGo, asked_ahead, mark
+from tvm_tile.build.early.dependent_launches import LetsGo, asked_ahead, mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries, expressions_in
@@ -22,15 +22,15 @@ from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place
 @tvm.transform.module_pass(opt_level=0, name="MarkDependentLaunches")
 @dataclass(frozen=True, slots=True)
 class MarkDependentLaunches:
-    """Say of scheduled functions that their kernels start early, and which arguments are settled.
+    """Say of scheduled functions when their kernels start, and which arguments are settled.
 
     before: ``f(x, w, y)``
     after:  ``f(x, w, y)`` with an attribute that names ``w``, a constant in each of its calls
 
     The build makes of the attribute what it says
-    (:func:`~tvm_tile.build.dependent_launches.start_early`); which functions get one, is decided by
-    :func:`~tvm_tile.launches.dependent_launches.early_step_seconds`. Functions that are not called
-    by ``call_tir`` keep their form.
+    (:func:`~tvm_tile.build.early.dependent_launches.start_early`); which functions start early, is
+    decided by :func:`~tvm_tile.launches.dependent_launches.early_step_seconds`. Those before them
+    let them go. Functions that are not called by ``call_tir`` keep their form.
 
     Attributes:
         device: the device that it is compiled for.
@@ -45,34 +45,70 @@ class MarkDependentLaunches:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
         calls = _Calls(mod)
-        # Of functions that ask ahead for what is settled in all of their calls: whether all of that
-        # is constant.
-        ahead = dict[str, bool]()
-        for var, func in mod.functions_items():
-            name = str(var.name_hint)
-            asked = asked_ahead(func) if isinstance(func, tirx.PrimFunc) else None
-            if asked is not None and name in calls.counts:
-                constant, settled = (calls.names(func, own) for own in calls.known(name))
-                if asked <= constant | settled:
-                    ahead[name] = asked <= constant
-        result = mod.clone()
-        for var, func in mod.functions_items():
-            if not isinstance(func, tirx.PrimFunc) or compat.runs_on_host(func):
-                continue
-            name = str(var.name_hint)
-            count, steps = calls.counts[name], calls.steps[name]
-            own = self.seconds.get(name, 0.0)
-            behind, lets_go = calls.behind[name], LetsGo.ENDED
-            if behind and behind <= set(ahead):
-                lets_go = LetsGo.FIRST if all(ahead[other] for other in behind) else LetsGo.WAITED
-            known = {"is_ahead": name in ahead, "lets_go": lets_go is not LetsGo.ENDED}
+        own = {str(var.name_hint): func for var, func in mod.functions_items() if _is_kernel(func)}
+        called = {name: func for name, func in own.items() if calls.counts[name]}
+        begun = {name: _begun(func, calls, name) for name, func in called.items()}
+        early = {}
+        for name in called:
             seconds = early_step_seconds(
-                count, steps, self.device, own, **known, forced=self.forced
+                calls.counts[name],
+                calls.steps[name],
+                self.device,
+                self.seconds.get(name, 0.0),
+                is_ahead=begun[name].asks,
+                forced=self.forced,
             )
-            if seconds is not None and count:
+            if seconds is not None:
+                early[name] = seconds
+        result = mod.clone()
+        for name, func in called.items():
+            behind = [begun[other] for other in calls.behind[name] if other in early]
+            lets_go, waits = _lets_go(behind, waits=name in early), name in early
+            if waits or lets_go is not LetsGo.ENDED:
                 constant, settled = (calls.names(func, places) for places in calls.known(name))
-                result[var] = mark(func, seconds, sorted(constant), sorted(settled), lets_go)
+                told = early.get(name, 0.0), sorted(constant), sorted(settled), lets_go
+                result[mod.get_global_var(name)] = mark(func, *told, waits=waits)
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What a function's kernels do that begin early.
+
+    Attributes:
+        asks: whether they ask for something before they wait, and all of that is settled.
+        asks_more: whether some of it is no constant.
+        is_counted: whether the number of their blocks is known before they run.
+    """
+
+    asks: bool
+    asks_more: bool
+    is_counted: bool
+
+
+def _begun(func: tirx.PrimFunc, calls: _Calls, name: str) -> _Begun:
+    """What the kernels of a function that is called do once they begin."""
+    asked = asked_ahead(func)
+    constant, settled = (calls.names(func, own) for own in calls.known(name))
+    asks = asked is not None and asked <= constant | settled
+    shapes = [getattr(param.ty, "shape", None) for param in func.params]
+    counted = all(
+        shape is not None and all(isinstance(extent, tirx.IntImm) for extent in shape)
+        for shape in shapes
+    )
+    return _Begun(asks, asks and asked is not None and not asked <= constant, counted)
+
+
+def _lets_go(behind: Collection[_Begun], *, waits: bool) -> LetsGo:
+    """When a kernel's blocks let those behind it begin, given what these do then."""
+    if not behind or not all(own.asks or own.is_counted for own in behind):
+        return LetsGo.ENDED
+    return LetsGo.WAITED if waits and any(own.asks_more for own in behind) else LetsGo.FIRST
+
+
+def _is_kernel(func: Any) -> bool:
+    """Whether a function of a module is launched on the device."""
+    return isinstance(func, tirx.PrimFunc) and not compat.runs_on_host(func)
 
 
 class _Calls:

@@ -28,7 +28,7 @@ Where each vector has a matrix of its own, a block has a slot of them (``slots.p
 matrix, and rows of that.
 
 Codes and scales are constants where the kernel starts early: those
-:mod:`tvm_tile.build.dependent_launches` lets kernels read before they wait.
+:mod:`tvm_tile.build.early.dependent_launches` lets kernels read before they wait.
 
 Why this is free of races: each warp writes sums of its own into shared memory once, and all are
 read behind the one barrier.

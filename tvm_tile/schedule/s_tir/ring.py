@@ -16,8 +16,8 @@ Each thread copies what it alone reads, so it has slots of its own, one for each
         (the rest of the step)
 
 So what the first items need is asked for before the kernel waits for the one before it, which
-:mod:`tvm_tile.build.dependent_launches` allows where ``w`` is a constant, and as soon as a block
-begins, before it makes ``x``. Copies in flight take shared memory instead of registers.
+:mod:`tvm_tile.build.early.dependent_launches` allows where ``w`` is a constant, and as soon as a
+block begins, before it makes ``x``. Copies in flight take shared memory instead of registers.
 
 Why this is free of races: a slot is written and read by one thread. It reads a slot behind the
 wait for its own copies into it, and asks for others in its place behind that, in its own order.

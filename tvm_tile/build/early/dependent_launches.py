@@ -24,12 +24,14 @@ So the order that the stream had remains: let kernels A, B, C follow each other.
   it. So a step of a language model reads the caches that it keeps, and the position that it is
   at, while the product runs that makes its queries. Where B lets C go first of all, nothing but
   constants is settled for C.
-* Blocks let dependents go by ending, unless all kernels behind them ask for what is settled ahead.
-  So C begins when every block of B has ended: the blocks of C find all multiprocessors free, and
-  spread over them. Let go earlier, they would crowd on those that B leaves idle, several on one;
-  ResNet-50, whose kernels have fewer blocks than there are multiprocessors, lost 6 % by that, and
-  gains 4 % without. Kernels that ask ahead find room beside those before them: these let them go
-  first of all if all that they ask for is constant, and else behind their wait.
+* A kernel lets dependents go by what these do: first of all if they ask ahead for constants at
+  most, behind its wait if they ask for what else is settled. One that waits for nothing, as it is
+  launched without the attribute, lets all go first of all: it began when those before had ended.
+* C that begins while B runs must not crowd on the multiprocessors that B leaves idle, several
+  blocks on one; ResNet-50, whose kernels have fewer blocks than there are multiprocessors, lost 6 %
+  by that. So blocks that are few ask for so much shared memory that they lie evenly
+  (:mod:`tvm_tile.build.early.spread_blocks`). Where the number of C's blocks is not known before it
+  runs, and it asks for nothing ahead, B lets it go by ending.
 
 Cooperative launches keep the ordinary edge: all blocks of a persistent kernel are to be resident at
 once, and those of a kernel that still runs would be in their way. So does what is not built here,
@@ -53,16 +55,15 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tile import compat
-from tvm_tile.build.program import DEPENDENT_TAG
+from tvm_tile.build.program import COOPERATIVE_TAG, DEPENDENT_TAG, SHARED_TAG
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import nodes_in
 
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SETTLED, _SECONDS, _LETS_GO = "constants", "settled", "step_seconds", "lets_go"
+_WAITS = "waits"
 _DEPENDENCY = "griddepcontrol"
 _HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
-_COOPERATIVE = "tirx.use_cooperative_launch"
-_LAST_TAG = "tirx.use_dyn_shared_memory"
 _ASK_FOR_MAP = Path(__file__).with_name("ask_for_map.h").read_text()
 
 
@@ -80,8 +81,10 @@ def mark(
     constants: Iterable[str],
     settled: Iterable[str] = (),
     lets_go: LetsGo = LetsGo.ENDED,
+    *,
+    waits: bool = True,
 ) -> Any:
-    """A scheduled PrimFunc whose kernels are to start early.
+    """A scheduled PrimFunc whose kernels are to start early, or to let those behind them do so.
 
     Args:
         func: itself.
@@ -89,14 +92,17 @@ def mark(
         constants: names of the parameters that are constants in every call.
         settled: names of those that in every call only kernels wrote that have ended for sure.
         lets_go: when kernels behind it may begin, if it does not say so by itself.
+        waits: whether they start early, and wait for the kernel before them.
     """
     names = {_CONSTANTS: list(constants), _SETTLED: list(settled)}
-    return func.with_attr(_MARK, {**names, _SECONDS: float(seconds), _LETS_GO: lets_go.value})
+    how = {_SECONDS: float(seconds), _LETS_GO: lets_go.value, _WAITS: waits}
+    return func.with_attr(_MARK, {**names, **how})
 
 
-def is_marked(func: Any) -> bool:
+def starts_early(func: Any) -> bool:
     """Whether kernels of a function are to start early; see :func:`mark`."""
-    return _MARK in (func.attrs or {})
+    told = (func.attrs or {}).get(_MARK)
+    return told is not None and bool(told[_WAITS])
 
 
 def asked_ahead(func: Any) -> frozenset[str] | None:
@@ -114,7 +120,7 @@ def step_seconds(func: Any) -> float:
 
 
 def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel:
-    """A lowered kernel of a PrimFunc, as it starts early if the function is marked.
+    """A lowered kernel of a PrimFunc, as it starts early if the function is marked so.
 
     before: ``kernel(y, x, w) {...}``
     after:  ``kernel(y, x, w) {wait(); ...}``, with ``__restrict__`` at ``y`` and ``w`` only, if
@@ -127,11 +133,13 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     prefetched ahead of the wait: they lie among the parameters, which nobody writes.
     """
     told = (func.attrs or {}).get(_MARK)
-    if told is None or _COOPERATIVE in kernel.launch_params:
+    if told is None or COOPERATIVE_TAG in kernel.launch_params:
         return kernel
+    if not told[_WAITS]:
+        return _letting_go(kernel)
     constants = set(map(str, told[_CONSTANTS]))
     settled = constants | set(map(str, told[_SETTLED]))
-    (own,) = (var for var, f in kernel.module.functions.items() if _symbol(f) == kernel.name)
+    own = _own(kernel)
     inner = kernel.module[own]
     is_only_written = _only_written(inner.body)
     alone = tuple(
@@ -144,7 +152,7 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     functions = {**kernel.module.functions, own: opened}
     tags = list(kernel.launch_params)
     # TVM wants the size of dynamic shared memory at the end.
-    tags.insert(len(tags) - (tags[-1:] == [_LAST_TAG]), DEPENDENT_TAG)
+    tags.insert(len(tags) - (tags[-1:] == [SHARED_TAG]), DEPENDENT_TAG)
     module = _module(functions, kernel)
     return replace(kernel, module=module, launch_params=tuple(tags), alone=alone)
 
@@ -202,6 +210,31 @@ def _only_written(body: Any) -> Callable[[Any], bool]:
     return is_only_written
 
 
+def _letting_go(kernel: compat.LoweredKernel) -> compat.LoweredKernel:
+    """The kernel, launched as ever, whose blocks let the one behind it begin first of all."""
+    from tvm.tirx import SeqStmt
+
+    own = _own(kernel)
+    inner = kernel.module[own]
+    opened = inner.with_body(SeqStmt([*_goings(inner.body), inner.body]))
+    return replace(kernel, module=_module({**kernel.module.functions, own: opened}, kernel))
+
+
+def _goings(body: Any) -> list[Any]:
+    """The statement that lets the kernel behind begin, unless a body has one by itself."""
+    from tvm.script import tirx as T
+    from tvm.tirx import Evaluate
+
+    by_itself = any(_is_dependency(s, "launch") for s in nodes_in(body, Evaluate))
+    return [] if by_itself else [Evaluate(T.ptx.griddepcontrol.launch_dependents())]
+
+
+def _own(kernel: compat.LoweredKernel) -> Any:
+    """The name that a kernel's function has in its module."""
+    (own,) = (var for var, f in kernel.module.functions.items() if _symbol(f) == kernel.name)
+    return own
+
+
 def _symbol(func: Any) -> str:
     """Symbol of a function."""
     return str((func.attrs or {}).get("global_symbol"))
@@ -227,7 +260,7 @@ def _waiting(
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate, SeqStmt
 
-    from tvm_tile.build.ask_constants import asks_for
+    from tvm_tile.build.early.ask_constants import asks_for
     from tvm_tile.build.launched import in_threads
 
     constants, settled = known
@@ -236,8 +269,7 @@ def _waiting(
         for param, kind in zip(kernel.params, arg_types, strict=True)
         if kind == "tensormap"
     ]
-    by_itself = any(_is_dependency(s, "launch") for s in nodes_in(kernel.body, Evaluate))
-    going = [] if by_itself else [Evaluate(T.ptx.griddepcontrol.launch_dependents())]
+    going = _goings(kernel.body)
     touched, body = _touched_ahead(kernel.body, kernel.params), kernel.body
     is_ahead = touched is not None and touched <= set(settled)
     late = set(constants) - (touched if touched is not None and is_ahead else set())
