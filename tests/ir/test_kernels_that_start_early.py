@@ -40,32 +40,15 @@ MEASURED = replace(H200, dependent_launches=DependentLaunchTimes("a test", 5e-7,
 NVIDIA = [golden for golden in GOLDENS if golden.name.endswith(("_h200", "_a100"))]
 # One of each rule becomes machine code, which takes as long as all else.
 COMPILED = {golden.rule: golden.name for golden in NVIDIA}
-OPENING = re.compile(
-    r"  (?:if \(.* < .*\) \{\n    )?"
-    r"(tile_ask_for\w*|tvm_builtin_ptx_griddepcontrol_\w+)\((.*)\);"
-    r"(?:\n    tile_ask_for\(.*\);)*(?:\n  \})?"
-)
-# Between them stand declarations, which do nothing.
-DECLARED = re.compile(
-    r"  ((extern )?__shared__ )?((alignas|__align__)\(\d+\) )?(\w+ )+\w+\[\d*\];\n"
-)
+ASK = re.compile(r"tile_ask_for\w*\(.*\);")
 _LAUNCH = "tirx.call_ffi_kernel"
 WAIT = "tvm_builtin_ptx_griddepcontrol_wait"
 
 
-def opening(kernel: Kernel) -> tuple[list[tuple[str, str]], str]:
-    """(function, arguments) of the calls that a kernel begins with, and the rest of its text."""
+def body_of(kernel: Kernel) -> str:
+    """The text of a kernel behind its head."""
     definition = kernel.source.rpartition('extern "C" __global__')[2]
-    _, _, body = definition.partition("{\n")
-    calls = []
-    while True:
-        while declared := DECLARED.match(body):
-            body = body[declared.end() :]
-        found = OPENING.match(body)
-        if not found:
-            return calls, body
-        calls.append((found[1], found[2]))
-        body = body[found.end() + 1 :]
+    return definition.partition("{\n")[2]
 
 
 def restricted(kernel: Kernel) -> set[str]:
@@ -93,16 +76,15 @@ def test_only_maps_and_constants_are_asked_for_before_the_wait(golden: Golden) -
         assert kernel.launch_params[-1] != DEPENDENT_TAG or (
             "tirx.use_dyn_shared_memory" not in kernel.launch_params
         )
-        calls, body = opening(kernel)
+        text = body_of(kernel)
+        assert text.count(f"{WAIT}();") == 1
         ahead = asked_ahead(func)
-        assert body.count(f"{WAIT}()") == (ahead is not None)
-        if ahead is not None and ahead <= set(constants):
-            assert {name for name, _ in calls} <= {"tile_ask_for"}
-            continue
-        *asked, wait = calls
-        assert wait == (WAIT, "")
-        assert str(func.params[0].name) not in restricted(kernel)  # an input that others write
-        assert {name for name, _ in asked} <= {"tile_ask_for_map", "tile_ask_for"}
+        if ahead is None or not ahead <= set(constants):
+            assert str(func.params[0].name) not in restricted(kernel)  # an input that others write
+        settled = ahead if ahead is not None and ahead <= set(constants) else frozenset()
+        before = ASK.sub("", text.partition(f"{WAIT}();")[0])
+        touched = set(re.findall(r"\b(\w+)_(?:ptr|map)\b", before))
+        assert touched & {str(param.name) for param in func.params} <= settled
 
 
 @pytest.mark.parametrize("name", ["elementwise_gelu_h200", "mma_bias_relu_a100"])

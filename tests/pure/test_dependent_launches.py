@@ -48,8 +48,7 @@ def test_what_no_kernel_precedes_only_pays_for_the_wait() -> None:
 def test_long_kernels_lose_more_than_an_early_start_gains() -> None:
     assert early_step_seconds(2, 2, H200, 1e-6) is not None
     assert early_step_seconds(2, 2, H200, 1e-4) is None
-    assert early_step_seconds(2, 2, H200, 1e-4, is_ahead=True) is not None
-    assert early_step_seconds(2, 2, H200, 1e-4, lets_go=True) is not None
+    assert early_step_seconds(2, 2, H200, 1e-4, loaded=0.1) is not None
     assert early_step_seconds(2, 2, H200, 1e-4, forced=True) is not None
 
 

@@ -20,6 +20,7 @@ import tvm
 from tvm import tirx
 
 from tvm_tile.graph.expression import substituted
+from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import is_tensor
 
 _NAME = "tvm_tile_leave_unless"
@@ -51,6 +52,17 @@ def leave_unless(condition: Any) -> tirx.Stmt:
 def leaving(condition: Any) -> Any:
     """The call that :func:`leave_unless` is a statement of."""
     return tirx.call_extern("int32", _NAME, condition)
+
+
+def leaves(statement: Any) -> bool:
+    """Whether a block may leave by a statement."""
+    calls = nodes_in(statement, tvm.ir.Call)
+    return any(str(arg.value) == _NAME for call in calls for arg in _texts(call))
+
+
+def _texts(call: Any) -> list[Any]:
+    """The arguments of a call that are texts."""
+    return [arg for arg in call.args if isinstance(arg, tvm.ir.StringImm)]
 
 
 def with_leaving(source: str) -> str:

@@ -11,13 +11,16 @@ from __future__ import annotations
 from tvm_tile.device.device import Device
 
 
+_LITTLE = 0.125  # of operands: what so few loads lose is less than what is not known
+
+
 def early_step_seconds(
     calls: int,
     steps: int,
     device: Device,
     seconds: float = 0.0,
     *,
-    is_ahead: bool = False,
+    loaded: float = 1.0,
     forced: bool = False,
 ) -> float | None:
     """Time by which each step ends earlier if a function's kernels start early, and they are to.
@@ -27,8 +30,8 @@ def early_step_seconds(
         steps: number of these that are right behind another kernel.
         device: the device that it is made for.
         seconds: predicted time of one call.
-        is_ahead: whether its kernels ask for constants before they wait, and load those for all of
-            their time by copies that are as fast either way.
+        loaded: share of its operands' bytes that its kernels load while they may change; all else
+            comes by copies, or is constant, which is as fast either way.
         forced: whether kernels start early wherever the device has that, even at a loss.
 
     Returns:
@@ -37,6 +40,6 @@ def early_step_seconds(
     times = device.dependent_launches
     if times is None:
         return None
-    lost = times.wait_seconds + (0.0 if is_ahead else times.slowed_share * seconds)
+    lost = times.wait_seconds + (times.slowed_share * seconds if loaded > _LITTLE else 0.0)
     saved = steps * times.overlap_seconds - calls * lost
     return times.overlap_seconds - lost if saved > 0 or forced else None

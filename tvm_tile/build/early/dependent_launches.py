@@ -10,7 +10,8 @@ what they wrote is visible, nothing that an earlier kernel of the stream reads o
 touched (PTX ISA, griddepcontrol; CUDA programming guide, programmatic dependent launch).
 
 **The rule**: a kernel is launched with the attribute if, and only if, each of its threads waits
-before all else, but for copies of what is settled to where no other thread sees them. Settled are
+before it touches global memory, but for copies of what is settled to where no thread of another
+block sees them. Before, it computes indices, and makes its barriers in shared memory. Settled are
 constants, which nobody writes while a model runs, and what kernels wrote that have ended for sure.
 So the order that the stream had remains: let kernels A, B, C follow each other.
 
@@ -47,22 +48,25 @@ keeps it: else each read behind a write would have to wait for it, as both might
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from tvm_tile import compat
+from tvm_tile.build.leaving import leaves
 from tvm_tile.build.program import COOPERATIVE_TAG, DEPENDENT_TAG, SHARED_TAG
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import nodes_in
+from tvm_tile.graph.tile_graph import element_size
 
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SETTLED, _SECONDS, _LETS_GO = "constants", "settled", "step_seconds", "lets_go"
 _WAITS = "waits"
-_DEPENDENCY = "griddepcontrol"
+_DEPENDENCY, _COPY = "griddepcontrol", "tirx.ptx.cp_async"
 _HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
 _ASK_FOR_MAP = Path(__file__).with_name("ask_for_map.h").read_text()
 
@@ -111,6 +115,35 @@ def asked_ahead(func: Any) -> frozenset[str] | None:
     ``None`` if it does not say by itself where it waits.
     """
     return _touched_ahead(func.body, func.params)
+
+
+def loaded_share(func: Any, constants: Collection[str]) -> float:
+    """Share of its operands' bytes that a scheduled PrimFunc loads from memory that may change.
+
+    Loads are slower from there, and compilers move none of them across a barrier. All else it
+    copies, which is as fast from anywhere, or it is of ``constants``, by their names. What waits by
+    itself, or has copies, is looked at so closely; of other functions it is all.
+    """
+    from tvm.ir import Call, TensorLoad
+    from tvm.tirx import DeclBuffer, IntImm
+
+    calls = {str(getattr(call.op, "name", "")) for call in nodes_in(func.body, Call)}
+    if not any(name.startswith(_COPY) or _DEPENDENCY in name for name in calls):
+        return 1.0
+    names = {param: _name(param) for param in func.params}
+    for declared in nodes_in(func.body, DeclBuffer):
+        used = [name for var, name in names.items() if uses(declared.data, [var])]
+        names |= {declared.buffer: name for name in used}
+    sources = [load.source for load in nodes_in(func.body, TensorLoad)]
+    loaded = {name for var, name in names.items() if any(map(var.same_as, sources))}
+    shapes = {_name(param): list(getattr(param.ty, "shape", ())) for param in func.params}
+    if not all(isinstance(extent, IntImm) for shape in shapes.values() for extent in shape):
+        return 1.0
+    sizes = {
+        name: math.prod(map(int, shape)) * element_size(str(param.ty.dtype))
+        for (name, shape), param in zip(shapes.items(), func.params, strict=True)
+    }
+    return sum(sizes[name] for name in loaded - set(constants)) / sum(sizes.values())
 
 
 def step_seconds(func: Any) -> float:
@@ -175,7 +208,9 @@ def restricted(source: str, alone: Sequence[int]) -> str:
 
 def _name(param: Any) -> str:
     """The name of a kernel's parameter in the function that the kernel was made of."""
-    return str(param.name).removesuffix("_ptr")
+    from tvm_tile.build.tensor_maps import mapped_tensor
+
+    return mapped_tensor(param) or str(param.name).removesuffix("_ptr")
 
 
 def _only_written(body: Any) -> Callable[[Any], bool]:
@@ -253,7 +288,7 @@ def _waiting(
     known: tuple[Collection[str], Collection[str]],
     lets_go: LetsGo,
 ) -> Any:
-    """The kernel with its tensor maps' prefetches and the wait ahead of all that it does.
+    """The kernel with its tensor maps' prefetches, and the wait ahead of all that touches memory.
 
     ``known`` are the names of its parameters that are constants, and of all that are settled.
     """
@@ -274,14 +309,12 @@ def _waiting(
     is_ahead = touched is not None and touched <= set(settled)
     late = set(constants) - (touched if touched is not None and is_ahead else set())
     asks = asks_for(body, [param for param in kernel.params if _name(param) in late])
-    waits = [] if is_ahead else [T.ptx.griddepcontrol.wait()]
-    opening = [*map(Evaluate, maps), *asks, *map(Evaluate, waits)]
-    if lets_go is LetsGo.FIRST:
-        opening = [*going, *opening]
-    elif lets_go is LetsGo.WAITED and waits:
-        opening += going
-    elif lets_go is LetsGo.WAITED:
-        body = _behind_wait(body, going)
+    if not is_ahead:
+        body = _ahead_of_memory(body, kernel.params, Evaluate(T.ptx.griddepcontrol.wait()))
+    if lets_go is LetsGo.WAITED:
+        body = _behind_wait(body, going, kernel.params)
+    first = going if lets_go is LetsGo.FIRST else []
+    opening = [*first, *map(Evaluate, maps), *asks]
     if asks:
         body = in_threads(body, lambda own: SeqStmt([*opening, own]))
     elif opening:
@@ -294,39 +327,71 @@ def _touched_ahead(body: Any, params: Sequence[Any]) -> frozenset[str] | None:
 
     ``None`` if they do not, or not all in one place.
     """
-    from tvm.tirx import AllocBuffer, AttrStmt, DeclBuffer, SeqStmt
+    touched = set[str]()
+    for statement, names in _steps(body, params):
+        if _is_dependency(statement, "wait"):
+            return frozenset(touched)
+        touched |= names
+    return None
 
-    names = {param: _name(param) for param in params}
-    touched, pending = set[str](), [body]
+
+def _steps(body: Any, params: Sequence[Any]) -> Iterator[tuple[Any, set[str]]]:
+    """What all threads do one after the other, and the names of the parameters that each touches.
+
+    A declaration of another name for a parameter's memory, or of a map of it, touches none.
+    """
+    from tvm.tirx import AllocBuffer, AttrStmt, Bind, DeclBuffer, SeqStmt
+
+    from tvm_tile.build.tensor_maps import encodes, mapped_tensor
+
+    names, pending = {param: _name(param) for param in params}, [body]
     while pending:
         statement = pending.pop()
         if isinstance(statement, SeqStmt):
             pending += reversed(list(statement))
         elif isinstance(statement, AttrStmt):
             pending.append(statement.body)
-        elif _is_dependency(statement, "wait"):
-            return frozenset(touched)
-        elif not isinstance(statement, AllocBuffer) and uses(statement, list(names)):
+        elif isinstance(statement, Bind) and (tensor := mapped_tensor(statement.var)):
+            names[statement.var] = tensor
+            yield statement, set()
+        elif isinstance(statement, AllocBuffer) or encodes(statement):
+            yield statement, set()
+        elif not uses(statement, list(names)):
+            yield statement, set()
+        else:
             is_name = isinstance(statement, DeclBuffer)
             part = statement.data if is_name else statement
             used = {name for var, name in names.items() if uses(part, [var])}
-            if not is_name:
-                touched |= used
-            elif used:
+            if is_name and used:
                 (names[statement.buffer],) = used
-    return None
+            yield statement, set() if is_name else used
 
 
-def _behind_wait(body: Any, going: Sequence[Any]) -> Any:
+def _ahead_of_memory(body: Any, params: Sequence[Any], wait: Any) -> Any:
+    """A body with a wait ahead of the first step that touches a parameter, or may be the last."""
+    steps = _steps(body, params)
+    first = next((own for own, names in steps if names or leaves(own)), None)
+    return _replaced(body, first, lambda own: [wait, own])
+
+
+def _behind_wait(body: Any, going: Sequence[Any], params: Sequence[Any]) -> Any:
     """A body with statements right behind the wait of all of its threads."""
+    steps = (own for own, _ in _steps(body, params))
+    wait = next((own for own in steps if _is_dependency(own, "wait")), None)
+    return _replaced(body, wait, lambda own: [own, *going])
+
+
+def _replaced(body: Any, statement: Any, change: Callable[[Any], list[Any]]) -> Any:
+    """A body with others in place of a statement of it, or all of it where that is ``None``."""
     import tvm_ffi
-    from tvm.tirx import Evaluate, SeqStmt
+    from tvm.tirx import SeqStmt
 
-    def visit(statement: Any) -> Any:
-        is_wait = going and _is_dependency(statement, "wait")
-        return SeqStmt([statement, *going]) if is_wait else statement
+    def visit(own: Any) -> Any:
+        return SeqStmt(change(own)) if own.same_as(statement) else own
 
-    return tvm_ffi.structural_map(body, [(Evaluate, visit)], order="post")
+    if statement is None:
+        return SeqStmt(change(body))
+    return tvm_ffi.structural_map(body, [(type(statement), visit)], order="post")
 
 
 def _is_dependency(statement: Any, kind: str) -> bool:

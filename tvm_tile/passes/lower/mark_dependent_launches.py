@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_tile import compat
-from tvm_tile.build.early.dependent_launches import LetsGo, asked_ahead, mark
+from tvm_tile.build.early.dependent_launches import LetsGo, asked_ahead, loaded_share, mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
 from tvm_tile.graph.functions import entries, expressions_in
@@ -49,13 +49,13 @@ class MarkDependentLaunches:
         called = {name: func for name, func in own.items() if calls.counts[name]}
         begun = {name: _begun(func, calls, name) for name, func in called.items()}
         early = {}
-        for name in called:
+        for name, func in called.items():
             seconds = early_step_seconds(
                 calls.counts[name],
                 calls.steps[name],
                 self.device,
                 self.seconds.get(name, 0.0),
-                is_ahead=begun[name].asks,
+                loaded=loaded_share(func, calls.names(func, calls.known(name)[0])),
                 forced=self.forced,
             )
             if seconds is not None:

@@ -2,7 +2,8 @@
 
 The loops that :meth:`Ahead.sum_up` writes, for the one tile of a block::
 
-    for chunk in the first stages - 1: ask for chunk
+    for chunk in the first stages - 1: ask for its constants; wait for the kernel before this one
+    for chunk in the first stages - 1: ask for all else of it
     wait for the first chunk, and for one another; load its first fragments
     for chunk:
         ask for the chunk stages - 1 ahead
@@ -15,12 +16,15 @@ Why this is free of races: a chunk is read only after every thread has waited fo
 it and then for all others. It is overwritten by copies that are asked for behind the next such
 meeting: by then all warps have loaded its last fragments, before they came there.
 
+Constants do not wait for the kernel before; they are of the first group that is committed.
+
 Every turn commits a group of copies, even if there is nothing left to ask for: the groups that may
 still be on their way are then as many all the time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -56,14 +60,13 @@ class Ahead(Pipeline):
         """The first byte of a chunk's stage."""
         return ib.Bind(chunk % self.tile.stages * self.tile.stage_bytes)
 
-    def _fetch(self, chunk: Any) -> None:
-        """Ask for a chunk, if there is one, and commit."""
+    def _fetch(self, chunk: Any, copies: Sequence[Any]) -> None:
+        """Ask for a chunk by some of the copies, if there is one."""
         with ib.If(chunk < self.count), ib.Then():
             first = self._first_byte(chunk)
             place = self.place(chunk)
-            for copies in self.copies:
-                copies.fetch(lambda at: self.memory.ptr_to([first + at]), place)
-        ib.evaluate(T.ptx["cp.async.commit_group"]())
+            for own in copies:
+                own.fetch(lambda at: self.memory.ptr_to([first + at]), place)
 
     def _settle(self, chunk: Any) -> None:
         """Store what went to registers, if it did."""
@@ -78,18 +81,31 @@ class Ahead(Pipeline):
         for fragments in self.fragments:
             fragments.load(self.memory, first, step)
 
-    def sum_up(self) -> None:
+    def sum_up(self, constants: frozenset[str]) -> None:
         """Write the loop over chunks, each multiplied while copies bring later ones."""
         ahead, steps = self.tile.stages - 1, self.tile.depth // FRAGMENT
         dtype = self.product.left.tensor.dtype
+        operands = self.product.left, self.product.right
+        named = list(zip(operands, self.copies, strict=True))
+        is_early = [side.tensor.name in constants and own.held is None for side, own in named]
+        early, late = (
+            [own for own, first in zip(self.copies, is_early, strict=True) if first is wanted]
+            for wanted in (True, False)
+        )
+        if early:
+            with ib.serial(ahead) as chunk:
+                self._fetch(chunk, early)
+            ib.evaluate(T.ptx.griddepcontrol.wait())
         with ib.serial(ahead) as chunk:
-            self._fetch(chunk)
+            self._fetch(chunk, late)
+            ib.evaluate(T.ptx["cp.async.commit_group"]())
             self._settle(chunk)
         self._meet()
         self._load(self._first_byte(tirx.const(0)), 0)
         with ib.serial(self.count) as chunk:
             this, following = self._first_byte(chunk), self._first_byte(chunk + 1)
-            self._fetch(chunk + ahead)
+            self._fetch(chunk + ahead, self.copies)
+            ib.evaluate(T.ptx["cp.async.commit_group"]())
             for step in range(steps):
                 if step + 1 < steps:
                     self._load(this, step + 1)

@@ -77,8 +77,11 @@ class Pipeline(ABC):
         """A warp's fragments of one operand: from its first row, or column, as many as it has."""
 
     @abstractmethod
-    def sum_up(self) -> None:
-        """The loop over chunks; nothing is on its way to memory behind it."""
+    def sum_up(self, constants: frozenset[str]) -> None:
+        """The loop over chunks; nothing is on its way to memory behind it.
+
+        ``constants`` are operands that may be asked for before the kernel before this one ended.
+        """
 
     def place(self, chunk: Any) -> Place:
         """First values of the summed axes in one of the block's chunks."""

@@ -139,6 +139,11 @@ class PersistentBlock:
             with ib.If(index < total), ib.Then():
                 body(self._origin(index, counts))
 
+    def first_origin(self) -> Place:
+        """First values of all axes in the block's first tile."""
+        number = self.number // self.tile.splits if self.tile.splits > 1 else self.number
+        return self._origin(number, self._counts())
+
     def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
         """Run ``body`` for the number of each of the block's chunks of a tile's sum.
 

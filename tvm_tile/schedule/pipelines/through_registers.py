@@ -79,7 +79,7 @@ class ThroughRegisters(Pipeline):
         name = f"loads_then_products<{loads}, {size // (rows * columns * depth)}>"
         ib.evaluate(T.call_extern("void", name))
 
-    def sum_up(self) -> None:
+    def sum_up(self, constants: frozenset[str]) -> None:
         """Write the loop over chunks, each multiplied while loads bring the next one."""
         last = self.count - 1
         self._fetch(tirx.const(0))

@@ -11,6 +11,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.s_tir import SBlock, Schedule
 
+from tvm_tile.device.device import Device
 from tvm_tile.graph.expression import Expression, summand
 from tvm_tile.graph.extract import extract_operator, is_gather
 from tvm_tile.graph.functions import is_tensor
@@ -19,6 +20,7 @@ from tvm_tile.schedule.rule import Task
 from tvm_tile.schedule.s_tir.merge import merge_axes
 from tvm_tile.schedule.s_tir.normalize import NormalForm, inline_views, inlined, store_by_sums
 from tvm_tile.schedule.s_tir.steps import blocks_named
+from tvm_tile.schedule.scene import streamed_names
 from tvm_tile.schedule.tensor_cores.epilogue import Epilogue, fused_epilogue, plain_epilogue
 from tvm_tile.schedule.tensor_cores.groups import split_groups
 from tvm_tile.schedule.tensor_cores.limits import Limits, limits_of
@@ -39,6 +41,7 @@ class ProductMatch:
         shapes: name of a parameter -> the shape that ``product`` and ``epilogue`` know it by.
         limits: how far axes go in a call.
         group: number of a row's group, where rows are in groups.
+        constants: names of the parameters that are constants, and in no cache.
     """
 
     product: Product
@@ -47,6 +50,12 @@ class ProductMatch:
     shapes: dict[str, tuple[int, ...]]
     limits: Limits = field(default_factory=dict)
     group: Expression | None = None
+    constants: frozenset[str] = frozenset()
+
+    def asks_ahead(self, device: Device) -> bool:
+        """Whether its kernel may ask for constants before it waits for the kernel before it, as it
+        reads nothing else to know which it needs."""
+        return device.supports_dependent_launches and self.group is None and not self.limits
 
 
 def find_in(
@@ -68,6 +77,7 @@ def find_in(
     found = _find(task.func, of_halves)
     if found is None or (found.group is not None and not in_groups):
         return None
+    found = dataclasses.replace(found, constants=frozenset(streamed_names(task.func)))
     if len(task.extents) != 1:
         return found
     limits = limits_at_call(task, found.epilogue, found.product)

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.tirx.script import builder as ib
 
+from tvm_tile.build.tensor_maps import encoded, map_variable
 from tvm_tile.graph.tile_graph import AffineIndex, Axis
 from tvm_tile.schedule.tensor_cores.limits import Limits
 from tvm_tile.schedule.tensor_cores.place import Place, value_of
@@ -123,15 +124,15 @@ class TmaChunks:
             next((ends[name] for name, _ in index.terms if name in ends), extent)
             for index, extent in zip(operand.indices, operand.tensor.shape, strict=True)
         ]
-        pointer = ib.Bind(ib.tvm_stack_alloca("tensormap", 1), ib.handle("tensormap"))
+        pointer = map_variable(operand.tensor.name)
+        ib.Bind(ib.tvm_stack_alloca("tensormap", 1), var=pointer)
         lists = (shape, operand.strides[:-1], self._spans(), self._steps())
         # The driver counts dimensions from the innermost one.
         numbers = [number for values in lists for number in reversed(values)]
         no_interleave, zeros_outside = 0, 0
         swizzle = _SWIZZLE_128 if self.is_swizzled else _AS_THEY_LIE
         ib.evaluate(
-            ib.call_packed(
-                "runtime.cuTensorMapEncodeTiled",
+            encoded(
                 pointer,
                 operand.tensor.dtype if self._element > 1 else "uint8",  # only copied
                 len(operand.indices),

@@ -107,6 +107,23 @@ def make_alternation_barriers(thread: Any) -> Any:
     return barriers
 
 
+class Count:
+    """How often something was done, in a register."""
+
+    def __init__(self) -> None:
+        self._state = ib.alloc_buffer((1,), "int32", scope="local")
+        ib.buffer_store(self._state, 0, [0])
+
+    @property
+    def value(self) -> Any:
+        """The number."""
+        return self._state[0]
+
+    def advance(self) -> None:
+        """Count once more."""
+        ib.buffer_store(self._state, self.value + 1, [0])
+
+
 class Round:
     """Position of one role in a ring: its stage, and the parity of its round."""
 

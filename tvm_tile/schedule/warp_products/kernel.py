@@ -52,7 +52,8 @@ def write_kernel(found: ProductMatch, tile: AnyTile, device: Device) -> tirx.Pri
         partial = declare_parts(found.product, tile) if tile.parts > 1 else None
         table = list_groups(found, tile.rows, buffers, device)
         with ib.attr(ON_DEVICE):
-            _write_tiles(found, tile, buffers, partial, table)
+            ahead = found.constants if found.asks_ahead(device) else frozenset()
+            _write_tiles(found, tile, buffers, partial, table, ahead)
         if partial is not None:
             with ib.attr(ON_DEVICE):
                 add_parts(found, tile, buffers, partial)
@@ -65,6 +66,7 @@ def _write_tiles(
     buffers: Mapping[str, Any],
     partial: Any,
     table: RowTable | None,
+    ahead: frozenset[str],
 ) -> None:
     """The kernel that multiplies.
 
@@ -74,6 +76,7 @@ def _write_tiles(
         buffers: the function's parameters by name.
         partial: buffer for sums in parts, as they are; ``None`` where they are whole.
         table: which rows make tiles; ``None`` where neighbours do.
+        ahead: names of the operands that may be asked for before the kernel before has ended.
     """
     product, layout = found.product, tile.sum_layout
     block = ib.cta_id([tile.grid])
@@ -94,7 +97,7 @@ def _write_tiles(
         own = find_part_of_group(product, tile, tile.unit.warp, number, thread, table)
     chunks = own_chunks(math.prod(chunk_counts(product, tile.depth)), tile.parts, part)
     pipeline = kind(product, tile, own, buffers, shared, chunks)
-    pipeline.sum_up()
+    pipeline.sum_up(ahead)
     ib.evaluate(T.cuda.cta_sync())
     dtype = tile.unit.acc_dtype
     memory = ib.decl_buffer(tile.store_shape, dtype, data=shared.data, scope=kind.scope)

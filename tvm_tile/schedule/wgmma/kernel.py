@@ -20,6 +20,10 @@ the barrier is in the very round that is asked for, or done with it, and no earl
 same parity can be taken for it. :class:`~tvm_tile.schedule.units.ring.Alternation` says whose
 turn it is.
 
+An operand that is constant does not wait for the kernel before this one: the producer asks for it
+for as many chunks as there are stages, each of which then expects all bytes of its chunk; the other
+operand's come behind the wait. Each of these stages is new, so that nobody has to leave it before.
+
 Where the right operand is kept without its zeros, two numbers in four, it is the instructions' left
 one: a chunk is then twice as deep, has words besides that tell where these numbers are, and its
 sums are those of the transposed product. A consumer's threads load their words of a stage that is
@@ -31,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -50,6 +54,7 @@ from tvm_tile.schedule.tensor_cores.place import Boxed, GroupRows, Place, Side
 from tvm_tile.schedule.tensor_cores.store import SumStore
 from tvm_tile.schedule.units.ring import (
     Alternation,
+    Count,
     Ring,
     Turn,
     make_alternation_barriers,
@@ -74,6 +79,8 @@ class _WarpgroupKernel:
     maps: Sequence[Any]
     ring: Ring
     turns: Any  # barriers of consumers that take tiles in turns, or None
+    ahead: Sequence[int] = ()  # numbers of the copied sides that are asked for before the wait
+    asked: Any = 0  # chunks of the first tile for which they are
 
 
 def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> tirx.PrimFunc:
@@ -97,6 +104,8 @@ def write_kernel(found: ProductMatch, tile: WarpgroupTile, device: Device) -> ti
         ring = make_ring(data, tile.stages, tile.stage_bytes, tile.sharers, block.thread)
         ib.evaluate(T.cuda.cta_sync())
         kernel = _WarpgroupKernel(block, tile, sides, maps, ring, turns)
+        if lists is None and found.asks_ahead(device):
+            kernel = _ask_ahead(kernel, found.constants)
         memory = block.sums_behind(data, tile.sum_dtype)
         rows: Side = Boxed(left, tile.rows, tile.block_rows)
         if groups is not None and table is not None:
@@ -116,19 +125,53 @@ def _lists(boxes: tuple[Boxes, Boxes], product: Product, buffers: dict[str, Any]
     return None
 
 
-def _produce(kernel: _WarpgroupKernel) -> None:
-    """Write the producer's code: fill stages with the chunks of each tile."""
-    block, tile = kernel.block, kernel.tile
+def _ask_ahead(kernel: _WarpgroupKernel, constants: frozenset[str]) -> _WarpgroupKernel:
+    """Ask for constants of the first tile's first chunks, one a stage; then wait for the kernel
+    before this one. Without constants there is nothing of either."""
+    copied, block = kernel.sides.copied, kernel.block
+    ahead = [n for n, side in enumerate(copied) if side.operand.tensor.name in constants]
+    if not ahead or len(ahead) == len(copied):
+        return kernel
+    origin = block.first_origin()
+    first, count = block.own_chunks(origin)
+    asked = ib.Bind(ib.min(kernel.tile.stages, count))
     with ib.If(block.thread == 0), ib.Then():
         turn = Turn(kernel.ring)
+        with ib.serial(asked) as chunk:
+            turn.expect(sum(side.size for side in copied))
+            place = kernel.sides.place(origin, first + chunk)
+            for number in ahead:
+                copied[number].copy(kernel.maps[number], turn, place)
+            turn.advance()
+    ib.evaluate(T.ptx.griddepcontrol.wait())
+    return replace(kernel, ahead=ahead, asked=asked)
+
+
+def _produce(kernel: _WarpgroupKernel) -> None:
+    """Write the producer's code: fill stages with the chunks of each tile."""
+    block, tile, copied = kernel.block, kernel.tile, kernel.sides.copied
+    with ib.If(block.thread == 0), ib.Then():
+        turn = Turn(kernel.ring)
+        filled = Count() if kernel.ahead else None
+
+        def begin(place: Place) -> None:
+            turn.wait_until_empty()
+            turn.expect(sum(side.size for side in copied))
+            for number in kernel.ahead:
+                copied[number].copy(kernel.maps[number], turn, place)
 
         def fill(origin: Place) -> None:
             def fill_stage(chunk: Any) -> None:
                 place = kernel.sides.place(origin, chunk)
-                turn.wait_until_empty()
-                turn.expect(sum(side.size for side in kernel.sides.copied))
-                for side, tensor_map in zip(kernel.sides.copied, kernel.maps, strict=True):
-                    side.copy(tensor_map, turn, place)
+                if filled is None:
+                    begin(place)
+                else:
+                    with ib.If(filled.value >= kernel.asked), ib.Then():
+                        begin(place)
+                    filled.advance()
+                for number, side in enumerate(copied):
+                    if number not in kernel.ahead:
+                        side.copy(kernel.maps[number], turn, place)
                 turn.advance()
 
             block.for_chunks(origin, fill_stage)
