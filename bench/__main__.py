@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench import decisions, suites, systems
 from bench.code import record as code
@@ -97,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     fuzzing.set_defaults(do=_fuzz)
     fuzz_arguments.add_arguments(fuzzing, RESULTS)
+    _add_tables(commands)
+    return parser
+
+
+def _add_tables(commands: Any) -> None:
+    """Commands that look at what there is, and measure nothing."""
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
     report.add_argument("--results", type=Path, default=RESULTS, help="the folder")
@@ -107,7 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     guessing.add_argument("--results", type=Path, default=RESULTS, help="the folder")
     listing = commands.add_parser("list", help="suites and systems")
     listing.set_defaults(do=_list)
-    return parser
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
