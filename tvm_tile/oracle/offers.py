@@ -110,15 +110,19 @@ class Offers:
         return min(self.possible, key=rank, default=None)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Cells of a table for people, the headings first; the front has stars."""
-        yield "", "device", "samples", "us a run", "samples/s", "GB", "price of 1M"
+        """Cells of a table for people, the headings first; the front has stars, what is not
+        possible strokes, and what is estimated ``(~)``."""
         front, possible = self.front, self.possible
+        priced = any(one.price is not None for one in self.all)
+        headings = "", "device", "samples", "us a run", "samples/s", "GB"
+        yield (*headings, "price of 1M") if priced else headings
         for one in self.all:
             mark = "*" if one in front else " " if one in possible else "-"
             cost = "" if one.cost is None else f"{one.cost:.4g}"
             least, about = one.report.at_least, " (~)" * one.report.is_estimated
             speed = f"{least}{one.seconds * 1e6:.1f}{about}", f"{one.throughput:.0f}"
-            yield mark, one.device, str(one.samples), *speed, f"{one.memory / 1e9:.3g}", cost
+            cells = mark, one.device, str(one.samples), *speed, f"{one.memory / 1e9:.3g}"
+            yield (*cells, cost) if priced else cells
 
     def __str__(self) -> str:
         """The table."""

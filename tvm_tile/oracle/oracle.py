@@ -35,7 +35,8 @@ class Oracle:
 
     A search over models asks it for each candidate: kernels of layers that candidates have in
     common are chosen once, and a model is imported once for all devices on which it is the same.
-    Threads may share an oracle; their predictions take turns.
+    Threads may share an oracle; their predictions take turns. One that is sent to another process
+    (pickled) is for the same devices, and knows nothing there at first.
 
     Args:
         devices: device records, or whatever names one, as of :func:`tvm_tile.compile`; the GPU of
@@ -55,10 +56,13 @@ class Oracle:
     ) -> None:
         self._options = checked_options(options, named, _KEYWORDS)
         require_no_runs(self._options)
-        found = [resolve_device(device) for device in devices or ("auto",)]
-        _require_names(found)
-        records = [with_options(record, self._options) for record in found]
+        self._devices = tuple(resolve_device(device) for device in devices or ("auto",))
+        _require_names(self._devices)
+        records = [with_options(record, self._options) for record in self._devices]
         self._places = tuple(_Place(record, FirstChoices(record)) for record in records)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _oracle, (self._devices, self._options)
 
     def __call__(
         self,
@@ -105,6 +109,11 @@ class Oracle:
                 watch.lap("import")
                 reports.append(place.report(*imported[place.kind], importer, self._options, watch))
         return reports
+
+
+def _oracle(devices: Sequence[Device], options: Options) -> Oracle:
+    """An oracle that knows nothing yet."""
+    return Oracle(*devices, options=options)
 
 
 def _require_names(devices: Sequence[Device]) -> None:
