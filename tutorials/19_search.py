@@ -16,8 +16,8 @@ from torch import nn
 
 import tvm_tile
 
-# 1. A space of networks is a function of Python that builds one from choices, and another network
-#    is one choice changed. That is all that Retiarii (OSDI 2020) calls a mutator.
+# 1. A function of Python builds a network from choices. Another network is one choice changed,
+#    which is what Retiarii (OSDI 2020) calls a mutator.
 
 SPACE = {"depth": (1, 2, 3), "width": (32, 48, 64), "window": (3, 5, 7), "expansion": (3, 4, 6)}
 IMAGE = (torch.zeros(1, 3, 64, 64),)
@@ -42,8 +42,8 @@ def mutated(chosen: Mapping[str, int], rng: random.Random) -> dict[str, int]:
     return {**chosen, place: rng.choice([one for one in SPACE[place] if one != chosen[place]])}
 
 
-# 2. Who judges candidates asks one oracle about all of them: what they have in common is looked
-#    for once. A search of your own is a loop.
+# 2. One oracle judges all candidates. What they have in common is looked for once. A search of
+#    your own is a loop.
 
 DEVICES = "nvidia/h200", "nvidia/a100"
 oracle = tvm_tile.Oracle(*DEVICES)
@@ -86,9 +86,8 @@ for trial in sorted(study.best_trials, key=lambda own: own.values):
     )
     print(f"  {times}, {trial.values[-1]:.0f} thousand parameters: {trial.params}")
 
-# 4. Ray Tune wants a function of a configuration that returns what it measured, by name. It sends
-#    that to processes of its own, where the oracle knows nothing at first, so processes that stay
-#    are faster:
+# 4. Ray Tune wants a function that returns what it measured, by name. It sends that to processes
+#    of its own, where the oracle knows nothing at first, so processes that stay are faster:
 #
 #        from ray import tune
 #        from ray.tune.search.optuna import OptunaSearch

@@ -78,6 +78,8 @@ def test_the_front_has_what_nothing_beats() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(OptionError, match="number of samples"):
         tvm_tile.choose({0: layer()}, DEVICES, example_inputs={0: inputs(1)})
+    with pytest.raises(OptionError, match="must be a device"):
+        tvm_tile.choose({1: layer()}, [], example_inputs={1: inputs(1)})
     with pytest.raises(OptionError, match="nvidia/b200"):
         tvm_tile.choose({1: layer()}, DEVICES, prices={"nvidia/b200": 1.0})
     with pytest.raises(OptionError, match="a price must be a number"):

@@ -92,8 +92,7 @@ class Offers:
     @property
     def front(self) -> tuple[Offer, ...]:
         """Possible ones than which none is as good in all and better in something: in seconds of a
-        run, in samples a second, and in cost where all prices are known. The fastest run is
-        first."""
+        run, in samples a second, and in cost where prices are known. The fastest run is first."""
         own = [(_grades(one), one) for one in self.possible]
         kept = [one for grades, one in own if not any(_beats(other, grades) for other, _ in own)]
         return tuple(sorted(kept, key=lambda one: one.seconds))
@@ -134,27 +133,29 @@ class Offers:
         return tuple(dict.fromkeys(note for one in self.all for note in one.report.notes))
 
     def to_json(self) -> str:
-        """The offers as JSON, whose fields stay as they are::
+        """The offers as JSON.
 
-        {
-          "version": 1,                  of this schema
-          "latency_seconds": 0.005,      that a run may take; null: any
-          "best": 0,                     place of the best among the offers; null: none
-          "offers": [{
-            "device": "nvidia/h200",
-            "samples": 8,                of a run
-            "predicted_seconds": 0.004,  of a run, or estimated where "is_estimated"
-            "is_estimated": false,
-            "is_bound": false,           whether it takes so long at least
-            "samples_per_second": 2000.0,
-            "memory_bytes": 5e7,
-            "capacity_bytes": 1.4e11,
-            "price_per_hour": 4.0,       null where nobody told; so is the next
-            "price_per_million": 0.55,
-            "is_possible": true,         fits into the memory, and into the latency
-            "is_on_front": true
-          }]
-        }
+        Fields stay as they are::
+
+            {
+              "version": 1,                  of this schema
+              "latency_seconds": 0.005,      that a run may take; null: any
+              "best": 0,                     place of the best among the offers; null: none
+              "offers": [{
+                "device": "nvidia/h200",
+                "samples": 8,                of a run
+                "predicted_seconds": 0.004,  of a run, or estimated where "is_estimated"
+                "is_estimated": false,
+                "is_bound": false,           whether it takes so long at least
+                "samples_per_second": 2000.0,
+                "memory_bytes": 5e7,
+                "capacity_bytes": 1.4e11,
+                "price_per_hour": 4.0,       null where nobody told; so is the next
+                "price_per_million": 0.55,
+                "is_possible": true,         fits into the memory, and into the latency
+                "is_on_front": true
+              }]
+            }
         """
         best, possible, front = self.best, self.possible, self.front
         data = {
@@ -249,12 +250,12 @@ def choose(
         options: how the models would be compiled; also by name.
 
     Raises:
-        OptionError: a number of samples is no positive whole number, a price is of no device or no
-            price, the latency is none, or an option is unknown. Others are those of
-            :func:`tvm_tile.predict`.
+        OptionError: a number of samples is no positive whole number, there is no device, a price is
+            of no device or no price, the latency is none, or an option is unknown. Others are those
+            of :func:`tvm_tile.predict`.
     """
     prices = prices or {}
-    _check(models, latency, prices)
+    _check(models, devices, latency, prices)
     asked_about = {device: resolve_device(device) for device in devices}
     records = tuple(dict.fromkeys(asked_about.values()))
     known = _named_prices(asked_about, prices)
@@ -276,8 +277,17 @@ def choose(
     return Offers(tuple(sorted(found, key=lambda one: order[one.device])), latency)
 
 
-def _check(models: Mapping[int, Any], latency: float | None, prices: Mapping[Any, float]) -> None:
-    """Refuse numbers of samples, seconds and prices that are none."""
+def _check(
+    models: Mapping[int, Any],
+    devices: Sequence[Any],
+    latency: float | None,
+    prices: Mapping[Any, float],
+) -> None:
+    """Refuse numbers of samples, seconds and prices that are none, and no device at all."""
+    if not devices:
+        raise OptionError(
+            "there must be a device to ask about", "none was given", "give devices=['nvidia/h200']"
+        )
     for samples in models:
         check_count("number of samples", samples, 1, "give {1: model, 8: model_of_8}")
     if latency is not None:
