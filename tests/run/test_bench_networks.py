@@ -195,6 +195,53 @@ def test_spaces_have_the_papers_networks() -> None:
     assert count(AutoFormer(tiny)) == 5_717_416  # DeiT-Ti
 
 
+def test_blocks_of_mobile_networks_by_hand() -> None:
+    from bench.suites.networks.mobile import InvertedBottleneck, SqueezeAndExcite, Stage
+
+    x = torch.randn(2, 16, 8, 8)
+    for stride, width in ((1, 16), (2, 16), (1, 24)):
+        block = InvertedBottleneck(16, Stage(width, 1, torch.nn.ReLU), "5x3", stride).eval()
+        torch.nn.init.zeros_(block.steps[-1].weight)  # of the last norm
+        adds = (stride, width) == (1, 16)
+        assert torch.equal(block(x), x if adds else torch.zeros(2, width, 8 // stride, 8 // stride))
+    weighing = SqueezeAndExcite(16)
+    down, up = (
+        (layer.weight.flatten(1).double(), layer.bias.double())
+        for layer in (weighing.squeeze, weighing.excite)
+    )
+    inner = (x.double().mean((2, 3)) @ down[0].T + down[1]).clamp(min=0)
+    weights = ((inner @ up[0].T + up[1] + 3) / 6).clamp(0, 1)
+    assert (
+        largest_error(run(weighing, (x,)), run(lambda x: x * weights[..., None, None], (x,))) < 1e-5
+    )
+
+
+def test_a_layer_of_autoformer_is_pytorchs_with_heads_of_64() -> None:
+    from bench.suites.networks.autoformer import Layer
+
+    own = Layer(128, "2x3.5").eval()
+    theirs = torch.nn.TransformerEncoderLayer(
+        128, 2, 448, activation="gelu", batch_first=True, norm_first=True
+    ).eval()
+    pairs = {
+        "self_attn.in_proj_": own.drawn,
+        "self_attn.out_proj.": own.out,
+        "linear1.": own.feed_forward[0],
+        "linear2.": own.feed_forward[2],
+        "norm1.": own.norms[0],
+        "norm2.": own.norms[1],
+    }
+    theirs.load_state_dict(
+        {
+            f"{name}{key}": value
+            for name, layer in pairs.items()
+            for key, value in layer.state_dict().items()
+        }
+    )
+    x = torch.randn(3, 7, 128)
+    assert largest_error(run(own, (x,)), run(theirs, (x,))) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("suite", "name"),
     [(rnn, "inception_v3"), *((predictions, name) for name in CANDIDATES)],
