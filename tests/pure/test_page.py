@@ -326,7 +326,7 @@ def test_a_page_of_choices_tells_each_offer_and_its_standing() -> None:
     circles = Counter(a["class"] for tag, a in page.elements if tag == "circle")
     # One each in the legend.
     assert circles == {"front": 3 + 1, "possible": 1 + 1, "too-slow": 1 + 1, "too-large": 1 + 1}
-    for said in ("a model one, 8", "4000", "8 GB", "16.0 % of 50 GB", "note on a model", "0.4"):
+    for said in ("a model one, 8", "4 k", "8 GB", "16.0 % of 50 GB", "note on a model", "0.4"):
         assert said in text
     assert {standing.value for standing in Standing} <= set(page.texts)
     none = replace(own, best=None)

@@ -65,6 +65,7 @@ def _written(name: str, script: str, views: Mapping[str, Any]) -> str:
         "time": numbers.time_text,
         "bytes": numbers.bytes_text,
         "share": numbers.share_text,
+        "plain": numbers.plain_text,
     }
     return environment.get_template(f"{name}.html.jinja").render(
         script=Markup(script),

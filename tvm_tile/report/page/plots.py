@@ -11,7 +11,7 @@ from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.limits import Roofs
 from tvm_tile.report.page.content import OfferView
 from tvm_tile.report.page.kernels import BoxKind, KernelView
-from tvm_tile.report.page.numbers import bytes_text, rate_text, time_text
+from tvm_tile.report.page.numbers import bytes_text, plain_text, rate_text, time_text
 from tvm_tile.report.screen import svg
 from tvm_tile.report.screen.short_names import short
 
@@ -316,12 +316,12 @@ def latency_plot(offers: Sequence[OfferView], latency: float | None) -> LatencyP
         lines.append(DeviceLine(device, svg.colour(number, _LIGHTNESS), path, marks))
     is_on = latency and across.low <= math.log10(latency) <= across.high
     limit = across.at(latency) if latency and is_on else None
-    ticks = across.ticks(time_text), up.ticks("{:g}".format)
+    ticks = across.ticks(time_text), up.ticks(plain_text)
     return LatencyPlot(*ticks, tuple(lines), limit)
 
 
 def _offer_text(offer: OfferView) -> str:
     """An offer in words."""
-    rate = f"{offer.throughput:.4g} samples/s"
+    rate = f"{plain_text(offer.throughput)} samples a second"
     named = f"{offer.device}, {offer.samples} a run"
     return f"{named}: {time_text(offer.seconds)}, {rate}, {offer.standing.value}"
