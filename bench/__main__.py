@@ -7,6 +7,7 @@ python -m bench compare main~5 --suite ops,gemm
 python -m bench decisions --devices nvidia/h200,emulated [--update]
 python -m bench fuzz --seed 0 --count 500 --device emulated
 python -m bench report [--results bench/results]
+python -m bench predictions [--results bench/results]
 python -m bench list
 """
 
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench import decisions, suites, systems
 from bench.code import record as code
@@ -96,12 +98,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     fuzzing.set_defaults(do=_fuzz)
     fuzz_arguments.add_arguments(fuzzing, RESULTS)
+    _add_tables(commands)
+    return parser
+
+
+def _add_tables(commands: Any) -> None:
+    """Commands that look at what there is, and measure nothing."""
     report = commands.add_parser("report", help="tables and plots of what was measured")
     report.set_defaults(do=_report)
     report.add_argument("--results", type=Path, default=RESULTS, help="the folder")
+    guessing = commands.add_parser(
+        "predictions", help="how well times of what was measured are predicted"
+    )
+    guessing.set_defaults(do=_predictions)
+    guessing.add_argument("--results", type=Path, default=RESULTS, help="the folder")
     listing = commands.add_parser("list", help="suites and systems")
     listing.set_defaults(do=_list)
-    return parser
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
@@ -280,6 +292,16 @@ def _report(arguments: argparse.Namespace) -> int:
 
     for path in write_report(arguments.results):
         print(path)
+    return 0
+
+
+def _predictions(arguments: argparse.Namespace) -> int:
+    from bench.report import predictions
+    from bench.report.data import load
+    from bench.report.markdown import join
+
+    found = load(arguments.results)
+    print(join(predictions.section(found), *map(predictions.fronts, found)), end="")
     return 0
 
 

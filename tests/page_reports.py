@@ -1,11 +1,11 @@
-"""Reports of models that nobody compiled, for tests of pages."""
+"""Reports and choices of models that nobody compiled, for tests of pages."""
 
 from __future__ import annotations
 
 from tvm_tile.report.compiled import KernelReport, Launches, Stage
 from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
 from tvm_tile.report.limits import Limits, Roofs
-from tvm_tile.report.page.content import Content, SourceText
+from tvm_tile.report.page.content import Choices, Content, OfferView, SourceText, Standing
 from tvm_tile.report.shown import Report
 
 ROOFS = Roofs(4e12, 12e12, (("float32 cores", 60e12), ("float16 matrix units", 800e12)))
@@ -64,3 +64,20 @@ def content(count: int = 12, name: str = "") -> Content:
     own = report(count, name)
     texts = {k.name: (SourceText("CUDA", k.name, SOURCE, 400),) for k in own.kernels}
     return Content(name or "a model", own, sources=texts)
+
+
+def choices(name: str = "a model", latency: float | None = 0.02) -> Choices:
+    """A model on two devices, with three numbers of samples each."""
+    rows = (
+        (f"{name} one", 1, 1e-3, None, Standing.FRONT, ""),
+        (f"{name} one", 8, 2e-3, None, Standing.FRONT, ""),
+        (f"{name} one", 64, 1e-2, None, Standing.TOO_LARGE, ""),
+        (f"{name} two", 1, 4e-3, 2.5, Standing.POSSIBLE, name),
+        (f"{name} two", 8, 5e-3, 0.4, Standing.FRONT, name),
+        (f"{name} two", 64, 4e-2, 0.3, Standing.TOO_SLOW, name),
+    )
+    offers = tuple(
+        OfferView(device, n, seconds, n / seconds, n * 1e9, 5e10, *others)
+        for device, n, seconds, *others in rows
+    )
+    return Choices(name, offers, 1, latency, (f"note on {name}",))

@@ -74,7 +74,7 @@ assert offers.best in offers.front
 
 # 3. A search asks for each candidate. What candidates have in common is looked for once, so the
 #    later ones are answered faster. Optuna's or Ray Tune's samplers would take the place of
-#    the draw: an oracle is called as a measurement would be.
+#    the draw, as in lesson 19: an oracle is called as a measurement would be.
 
 IMAGE = (torch.zeros(1, 3, 96, 96),)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.code import record as built
-from bench.report import code, coscheduling, decoding, repeat, traffic, welding
+from bench.report import code, coscheduling, decoding, predictions, repeat, traffic, welding
 from bench.report.data import Suite, load
 from bench.report.index import index
 from bench.report.markdown import join
@@ -49,7 +49,10 @@ def main(results: Path) -> list[Path]:
         images[suite.name] = [path.name for path in drawn]
         written += drawn
         worth = join(
-            decoding.section(suite), welding.section(suite, moved), coscheduling.section(suite)
+            decoding.section(suite),
+            welding.section(suite, moved),
+            coscheduling.section(suite),
+            predictions.fronts(suite),
         )
         text = page(suite, images[suite.name], worth, repeat.unlike(suite))
         written.append(_write(results / f"{suite.name}.md", text))
@@ -57,7 +60,8 @@ def main(results: Path) -> list[Path]:
         written.append(_write(results / "traffic.md", traffic.page(moved)))
     if made:
         written.append(_write(results / "code.md", code.page(made)))
-    text = index(suites, images, traffic.section(moved))
+    predicted = (predictions.section(suites), traffic.section(moved))
+    text = index(suites, images, predicted)
     written.append(_write(results / "REPORT.md", text))
     return written
 

@@ -26,7 +26,9 @@ workloads compile at the same time on other cores. Top10's includes measuring te
 MetaSchedule's its tuning."""
 
 
-def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]], models: str) -> str:
+def index(
+    suites: Sequence[Suite], images: Mapping[str, Sequence[str]], models: Sequence[str]
+) -> str:
     """The page; ``images`` are the names of each suite's pictures, ``models`` its sections on how
     well our model predicts."""
     everything = [r for suite in suites for r in (*suite.records, *suite.again)]
@@ -41,7 +43,7 @@ def index(suites: Sequence[Suite], images: Mapping[str, Sequence[str]], models: 
         _runs(suites),
         f"Suites: {contents}",
         *(_section(suite, images.get(suite.name, ())) for suite in suites),
-        models,
+        *models,
         _repeatability(suites),
     )
 

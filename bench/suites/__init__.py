@@ -25,6 +25,7 @@ _SUITES = (
     "prefill",
     "diffusion",
     "shallow",
+    "predictions",
 )
 
 
@@ -80,6 +81,11 @@ def choose(
 def _value(workload: Workload, key: str) -> str:
     found = getattr(workload, key, None) if key not in dict(workload.sizes) else workload.size(key)
     return str(found)
+
+
+def is_search(suite: str) -> bool:
+    """Whether its workloads of a family and a batch are what somebody would choose one of."""
+    return getattr(load_suite(suite), "IS_SEARCH", False)
 
 
 def vendor_module(workload: Workload, suite: str) -> Any | None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from browsers import NARROW, WIDE, browser, opened
-from page_reports import SOURCE, content
+from page_reports import SOURCE, choices, content
 
-from tvm_tile.report.page.html import render
+from tvm_tile.report.page.html import render, render_choices
 
 HOSTILE = "</script><img src=x onerror=document.title='run'>"
 # Of a page with a thousand kernels, from a click on its file to what is drawn, and from a letter
@@ -46,6 +46,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pages") / "large.html"
     path.write_text(render(content(1000)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "chosen.html"
+    path.write_text(render_choices(choices(HOSTILE)), encoding="utf-8")
     return path
 
 
@@ -212,23 +219,45 @@ def test_a_point_of_the_roofline_shows_its_kernel(started: Any, small: Path) -> 
         assert kernel.split(" + ")[0] in page.locator("#chosen h3").inner_text()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @sizes
-def test_no_rule_of_accessibility_is_broken(
-    started: Any, small: Path, size: tuple[int, int], dark: bool
+def test_a_page_of_choices_overflows_nowhere(
+    started: Any, chosen: Path, size: tuple[int, int]
 ) -> None:
+    with opened(started, chosen, size) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        assert page.title().startswith(HOSTILE)
+        assert page.locator("img").count() == 0
+        assert page.locator("#latency .plot circle").count() == 6
+        front, beaten = (
+            page.locator(f".plot circle.{own}").first.evaluate("own => getComputedStyle(own).fill")
+            for own in ("front", "possible")
+        )
+        assert front != beaten
+
+
+def broken_rules(page: Any) -> list[Any]:
+    """Rules of accessibility, and some elements that break them."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright",
         reason="axe is missing: pip install -e '.[browser]'",
     )
+    found = axe.Axe().run(page).response["violations"]
+    return [(own["id"], [node["html"][:200] for node in own["nodes"][:3]]) for own in found]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@sizes
+def test_no_rule_of_accessibility_is_broken(
+    started: Any, small: Path, chosen: Path, size: tuple[int, int], dark: bool
+) -> None:
     with opened(started, small, size, dark=dark) as page:
         page.locator("#box-1").click()
         page.locator("#decisions details, #chosen details").evaluate_all(
             "all => all.forEach(own => { own.open = true })"
         )
-        found = axe.Axe().run(page).response["violations"]
-        told = [(own["id"], [node["html"][:200] for node in own["nodes"][:3]]) for own in found]
-        assert told == []
+        assert broken_rules(page) == []
+    with opened(started, chosen, size, dark=dark) as page:
+        assert broken_rules(page) == []
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, "float32")
 
 
-def all_sizes(model: Any, sizes: Any) -> Completed:
-    return sizes_of_read(read_model(model), sizes)
+def all_sizes(model: Any, sizes: Any, batch: int | None = None) -> Completed:
+    return sizes_of_read(read_model(model), sizes, batch)
 
 
 def taken(model: Any, sizes: Any = None) -> dict[str, Any]:
@@ -104,6 +105,49 @@ class TestBatches:
     def test_others_may_have_a_range(self) -> None:
         found = all_sizes(two_inputs(), {"x": (Open(1, 9), 3)})
         assert found.sizes["other"] == (1, 5)
+
+    @pytest.mark.parametrize(
+        ("shape", "sizes", "expected"),
+        [
+            (("batch", 4), {}, (8, 4)),
+            (("N", 4), {"x": (Open(1, 9), 4)}, (8, 4)),
+            ((4, "rows"), {"x": (4, Open(1, 9))}, (4, 8)),  # the only range
+            (("batch", "tokens"), {"x": (Open(1, 9), Open(1, 7))}, (8, Open(1, 7))),
+        ],
+    )
+    def test_one_that_is_asked_for_is_taken(
+        self, shape: Shape, sizes: Any, expected: tuple[Any, ...]
+    ) -> None:
+        found = all_sizes(relu(shape), sizes, 8)
+        assert found.is_batched
+        extents = [
+            replace(one, name="") if isinstance(one, Open) else one for one in found.sizes["x"]
+        ]
+        assert tuple(extents) == expected
+        assert not found.notes
+
+    @pytest.mark.parametrize(
+        ("shape", "sizes"),
+        [
+            ((3, 4), {}),
+            (("batch", 4), {"x": (3, 4)}),
+            (("height", "width"), {"x": (Open(1, 9), Open(1, 7))}),  # either
+            (("batch", "tokens"), {"x": (3, Open(1, 9))}),  # the batch is three
+        ],
+    )
+    def test_where_there_is_none_it_is_not_taken(self, shape: Shape, sizes: Any) -> None:
+        assert not all_sizes(relu(shape), sizes, 8).is_batched
+
+    def test_all_inputs_have_the_one_that_is_asked_for(self) -> None:
+        found = all_sizes(two_inputs(), {}, 8)
+        assert found.sizes == {"x": (8, 3), "other": (8, 5)}
+        found = all_sizes(tvm_tile.together({"a": relu(("n", 3)), "b": two_inputs()}), {}, 8)
+        assert found.is_batched
+        assert found.sizes == {"x": (8, 3), "other": (8, 5)}
+
+    def test_one_beyond_its_range_is_refused(self) -> None:
+        with pytest.raises(DynamicShapeError, match="batch must lie within"):
+            all_sizes(relu(("batch", 4)), {"x": (Open(2, 6, step=2), 4)}, 3)
 
 
 def relu(shape: Any) -> onnx.ModelProto:

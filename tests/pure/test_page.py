@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from page_reports import BLOCK, LIMITS, content, kernel, report
+from page_reports import BLOCK, LIMITS, choices, content, kernel, report
 
 import tvm_tile
 from tvm_tile.report.coded_weights import CodedWeight
 from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
-from tvm_tile.report.page.content import Content
+from tvm_tile.report.page.content import Choices, Content, Standing
 from tvm_tile.report.page.graph import graph_view
-from tvm_tile.report.page.html import render
+from tvm_tile.report.page.html import render, render_choices
 from tvm_tile.report.page.kernels import MEANINGS, BoxKind, kernel_views
 from tvm_tile.report.page.numbers import bytes_text, time_text
-from tvm_tile.report.page.plots import memory_plot, roofline
+from tvm_tile.report.page.plots import latency_plot, memory_plot, roofline
 from tvm_tile.report.shown import Report
 from tvm_tile.report.verification import Verified
 from tvm_tile.tile.weld.connect import Decision
@@ -64,6 +65,10 @@ def without_times() -> Content:
 
 
 PAGES = [content(), content(30, HOSTILE), fallen_back(), of_nothing(), without_times()]
+TEXTS = [
+    *map(render, PAGES),
+    *map(render_choices, (choices(), choices(HOSTILE), choices(latency=None), Choices("m", ()))),
+]
 
 
 @pytest.mark.parametrize("own", PAGES)
@@ -78,11 +83,11 @@ def test_every_page_has_its_parts(own: Content) -> None:
     assert ("No kernel's time is predicted." in page.texts) != timed
 
 
-@pytest.mark.parametrize("own", PAGES)
-def test_a_page_is_valid_html(own: Content) -> None:
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_page_is_valid_html(text: str) -> None:
     html5lib = pytest.importorskip("html5lib", reason="pip install html5lib, to check the HTML")
     parser = html5lib.HTMLParser(strict=True)
-    parser.parse(render(own))
+    parser.parse(text)
     assert not parser.errors
 
 
@@ -115,13 +120,25 @@ def tame(own: Content) -> dict[str, object]:
     }
 
 
-def test_a_page_loads_nothing_and_lets_no_other_script_run() -> None:
-    text = render(content())
+def test_names_stay_text_where_devices_are_chosen() -> None:
+    page = Read(render_choices(choices(HOSTILE)))
+    tame_page = Read(render_choices(choices("a model")))
+    assert Counter(tag for tag, _ in page.elements) == Counter(t for t, _ in tame_page.elements)
+    assert sum(HOSTILE in text for text in page.texts) > 10
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_page_loads_nothing(text: str) -> None:
     page = Read(text)
     for _, attributes in page.elements:
         assert not {"src", "srcset", "action", "data", "poster"} & attributes.keys()
         assert (attributes.get("href") or "#").startswith("#")
     assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttpRequest|import\(", text)
+
+
+def test_a_page_lets_no_other_script_run() -> None:
+    text = render(content())
+    page = Read(text)
     (policy,) = [a["content"] for tag, a in page.elements if "http-equiv" in a and tag == "meta"]
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -275,3 +292,44 @@ def test_a_thousand_kernels_make_a_page_of_a_few_megabytes() -> None:
 )
 def test_numbers_have_three_digits_and_a_unit(told: str, wanted: str) -> None:
     assert told == wanted
+
+
+def test_offers_lie_by_the_logarithms_of_latency_and_throughput() -> None:
+    own = choices()
+    plot = latency_plot(own.offers, own.latency)
+    assert plot is not None
+    marks = [mark for line in plot.lines for mark in line.marks]
+    assert [mark.offer for mark in marks] == list(own.offers)
+    for mark, seconds, rate in ((m, m.offer.seconds, m.offer.throughput) for m in marks):
+        first, last = marks[0], marks[-1]
+        across = math.log(seconds / first.offer.seconds) / math.log(
+            last.offer.seconds / first.offer.seconds
+        )
+        assert mark.x == pytest.approx(first.x + across * (last.x - first.x))
+        up = math.log(rate / first.offer.throughput) / math.log(
+            last.offer.throughput / first.offer.throughput
+        )
+        assert mark.y == pytest.approx(first.y + up * (last.y - first.y))
+    # 20 ms lies between 10 ms and 40 ms, in the middle of the logarithms.
+    assert plot.limit == pytest.approx((marks[2].x + marks[5].x) / 2)
+    assert latency_plot(own.offers, 10.0).limit is None  # type: ignore[union-attr]  # off the axis
+    times = {tick.text.replace("\u202f", " ") for tick in plot.ticks_across}
+    assert {"1 ms", "2 ms", "5 ms", "10 ms", "20 ms"} <= times
+    assert len({line.colour for line in plot.lines}) == 2
+    assert latency_plot((), None) is None
+
+
+def test_a_page_of_choices_tells_each_offer_and_its_standing() -> None:
+    own = choices()
+    page = Read(render_choices(own))
+    text = "".join(page.texts).replace("\u202f", " ")
+    circles = Counter(a["class"] for tag, a in page.elements if tag == "circle")
+    # One each in the legend.
+    assert circles == {"front": 3 + 1, "possible": 1 + 1, "too-slow": 1 + 1, "too-large": 1 + 1}
+    for said in ("a model one, 8", "4 k", "8 GB", "16.0 % of 50 GB", "note on a model", "0.4"):
+        assert said in text
+    assert {standing.value for standing in Standing} <= set(page.texts)
+    none = replace(own, best=None)
+    assert "None is possible:" in "".join(Read(render_choices(none)).texts)
+    free = replace(own, offers=own.offers[:3])
+    assert "Price" not in "".join(Read(render_choices(free)).texts)

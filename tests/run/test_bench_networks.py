@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tvm_tile
-from bench.suites import control_flow, models, rnn
+from bench.suites import control_flow, models, predictions, rnn
 from bench.suites.networks.looped import looped
 from bench.workload import Case, Workload
 from tests.models import relative_error
@@ -81,7 +81,15 @@ CONTROL_FLOW: dict[str, Small] = {
     "skipnet": ({"image": 64, "width": 4, "blocks": "2 2 2 2", "classes": 10}, ((2, 10),)),
     "rae": ({"nodes": 9, "hidden": 6}, ((6,),)),
 }
-SMALL = {models: MODELS, rnn: RNN, control_flow: CONTROL_FLOW}
+# A block of each stage, and two layers, are left in.
+ONE_EACH = {f"stage{stage}.{block:02}": "" for stage in range(5) for block in range(1, 4)}
+TWO_LAYERS = {f"layer{layer:02}": "" for layer in range(2, 14)}
+CANDIDATES: dict[str, Small] = {
+    "mobilenet_v3_0": ({"image": 64, **ONE_EACH}, ((2, 1000),)),
+    "proxyless_0": ({"image": 64, **ONE_EACH}, ((2, 1000),)),
+    "autoformer_0": ({"image": 64, "width": 24, **TWO_LAYERS}, ((2, 1000),)),
+}
+SMALL = {models: MODELS, rnn: RNN, control_flow: CONTROL_FLOW, predictions: CANDIDATES}
 NETWORKS = [(suite, name) for suite, small in SMALL.items() for name in small]
 LIBRARIES = {"bert_base": "transformers"} | {
     name: "timm" for name, (sizes, _) in (MODELS | RNN).items() if "timm" in sizes
@@ -160,8 +168,87 @@ def test_nasnet_for_imagenet_is_the_papers_mobile_one() -> None:
     assert abs(sum(p.numel() for p in case.module.parameters()) / 5.3e6 - 1) < 0.01
 
 
-def test_inception_answers_to_its_input() -> None:
-    case = rnn.case(small_workload(rnn, "inception_v3"))
+def test_spaces_have_the_papers_networks() -> None:
+    """Those of other papers that lie in the same spaces, by their numbers of parameters."""
+    from bench.suites.networks.autoformer import AutoFormer
+    from bench.suites.networks.mobile import Stage, once_for_all, proxyless
+
+    def mobile(*kinds: list[str]) -> dict[str, int | str]:
+        stages = enumerate(kinds)
+        found = {f"stage{s}.{b:02}": kind for s, own in stages for b, kind in enumerate(own)}
+        return {"width": 100, **found}
+
+    def count(module: Any) -> int:
+        return sum(weight.numel() for weight in module.parameters())
+
+    widths = ((24, 2), (32, 2), (64, 2), (96, 1), (160, 2), (320, 1))
+    version_2 = [Stage(width, stride, torch.nn.ReLU6) for width, stride in widths]
+    repeats = ([kind] * times for kind, times in zip(["3x6"] * 6, (2, 3, 4, 3, 3, 1), strict=True))
+    assert count(proxyless(mobile(*repeats), stages=version_2)) == 3_504_872
+    large = (
+        *(["3x4", "3x3"], ["5x3"] * 3, ["3x6", "3x2.5", "3x2.3", "3x2.3"]),
+        *(["3x6"] * 2, ["5x6"] * 3),
+    )
+    # Its last but one layer has a bias, which that of Once-for-All has not.
+    assert count(once_for_all(mobile(*large))) == 5_483_032 - 1280
+    tiny = {"image": 224, "width": 192, **{f"layer{number:02}": "3x4" for number in range(12)}}
+    assert count(AutoFormer(tiny)) == 5_717_416  # DeiT-Ti
+
+
+def test_blocks_of_mobile_networks_by_hand() -> None:
+    from bench.suites.networks.mobile import InvertedBottleneck, SqueezeAndExcite, Stage
+
+    x = torch.randn(2, 16, 8, 8)
+    for stride, width in ((1, 16), (2, 16), (1, 24)):
+        block = InvertedBottleneck(16, Stage(width, 1, torch.nn.ReLU), "5x3", stride).eval()
+        torch.nn.init.zeros_(block.steps[-1].weight)  # of the last norm
+        adds = (stride, width) == (1, 16)
+        assert torch.equal(block(x), x if adds else torch.zeros(2, width, 8 // stride, 8 // stride))
+    weighing = SqueezeAndExcite(16)
+    down, up = (
+        (layer.weight.flatten(1).double(), layer.bias.double())
+        for layer in (weighing.squeeze, weighing.excite)
+    )
+    inner = (x.double().mean((2, 3)) @ down[0].T + down[1]).clamp(min=0)
+    weights = ((inner @ up[0].T + up[1] + 3) / 6).clamp(0, 1)
+    assert (
+        largest_error(run(weighing, (x,)), run(lambda x: x * weights[..., None, None], (x,))) < 1e-5
+    )
+
+
+def test_a_layer_of_autoformer_is_pytorchs_with_heads_of_64() -> None:
+    from bench.suites.networks.autoformer import Layer
+
+    own = Layer(128, "2x3.5").eval()
+    theirs = torch.nn.TransformerEncoderLayer(
+        128, 2, 448, activation="gelu", batch_first=True, norm_first=True
+    ).eval()
+    pairs = {
+        "self_attn.in_proj_": own.drawn,
+        "self_attn.out_proj.": own.out,
+        "linear1.": own.feed_forward[0],
+        "linear2.": own.feed_forward[2],
+        "norm1.": own.norms[0],
+        "norm2.": own.norms[1],
+    }
+    theirs.load_state_dict(
+        {
+            f"{name}{key}": value
+            for name, layer in pairs.items()
+            for key, value in layer.state_dict().items()
+        }
+    )
+    x = torch.randn(3, 7, 128)
+    assert largest_error(run(own, (x,)), run(theirs, (x,))) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("suite", "name"),
+    [(rnn, "inception_v3"), *((predictions, name) for name in CANDIDATES)],
+    ids=["inception_v3", *CANDIDATES],
+)
+def test_networks_answer_to_their_inputs(suite: Any, name: str) -> None:
+    case = suite.case(small_workload(suite, name))
     first, second = run(case.module, draw(case))[0]
     assert relative_error(first, second) > 5 * case.tolerance
 
@@ -253,6 +340,7 @@ COMPILED = [
     *((models, name) for name in ("conformer", "nafnet", "bsrn", "nerf", "shufflenet_v2")),
     *((rnn, name) for name in ("resnext29", "deepspeech2", "lstm", "seq2seq")),
     *((control_flow, name) for name in ("nasrnn", "attention")),
+    *((predictions, name) for name in CANDIDATES),
 ]
 
 

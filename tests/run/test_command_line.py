@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tvm_tile.cli import main
-from tvm_tile.cli.arrays import describe_array, write_arrays
+from tvm_tile.cli.run import describe_array, write_arrays
 from tvm_tile.device import devices
 from tvm_tile.device.detect import read_gpu
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -194,6 +195,16 @@ def test_an_oracle_chooses_no_kernel_twice(monkeypatch: pytest.MonkeyPatch) -> N
     assert list(both) == ["nvidia/h200", "amd/mi300x"]
     assert known(both["nvidia/h200"]) == known(first)
     assert known(both["amd/mi300x"]) == known(tvm_tile.predict(program, "amd/mi300x"))
+
+
+def test_an_oracle_goes_to_other_processes() -> None:
+    program, options = program_of("attention"), Options(cache=False, tf32=True)
+    oracle = tvm_tile.Oracle("nvidia/h200", "amd/mi300x", options=options)
+    here = oracle.on_all(program)
+    there = pickle.loads(pickle.dumps(oracle)).on_all(program)
+    assert {name: known(one) for name, one in there.items()} == {
+        name: known(one) for name, one in here.items()
+    }
 
 
 def test_an_oracle_forgets_what_is_oldest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,7 @@ def read_inputs(arguments: argparse.Namespace) -> list[Any]:
     Raises:
         InputError: a file cannot be read, or extents of random inputs were given, too.
     """
-    from tvm_tile.cli.arrays import read_array
-
-    files = [read_array(path) for path in arguments.input_files]
+    files = [_array(path) for path in arguments.input_files]
     if files and arguments.extents:
         raise InputError(
             "--extent is of random inputs", "--input-file was given", "leave one of them out"
@@ -59,3 +58,28 @@ def random_inputs_of(model: CompiledModel, arguments: argparse.Namespace) -> lis
     from tvm_tile.runtime.random_inputs import random_inputs
 
     return random_inputs(settled(model.inputs, dict(arguments.extents)), arguments.seed)
+
+
+def _array(path: Path) -> Any:
+    """The array in a .npy file.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+    import numpy as np
+
+    try:
+        value = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, SyntaxError, zipfile.BadZipFile) as error:
+        raise InputError(
+            "an input file must be a NumPy array",
+            f"{path}: {error}",
+            "write it with numpy.save(path, array)",
+        ) from error
+    if not isinstance(value, np.ndarray):
+        raise InputError(
+            "an input file must hold one array",
+            f"{path} is an archive of several",
+            "write one .npy file an input",
+        )
+    return value

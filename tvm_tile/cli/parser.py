@@ -11,6 +11,7 @@ from tvm_tile._version import __version__
 from tvm_tile.cli import (
     cache,
     calibrate,
+    choose,
     compare,
     compile,
     completion,
@@ -29,7 +30,7 @@ from tvm_tile.cli.verbosity import add_verbosity
 from tvm_tile.errors.closest import closest
 
 _COMMANDS = (
-    *(compile, run, explain, predict, report, profile, compare, verify, schedule, sign),
+    *(compile, run, explain, predict, choose, report, profile, compare, verify, schedule, sign),
     *(devices, calibrate, doctor, cache, completion),
 )
 

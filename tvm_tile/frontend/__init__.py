@@ -106,21 +106,22 @@ def import_model(
     return import_onnx(model, inputs=inputs, in_loops=in_loops, **how)
 
 
-def all_sizes(model: Any, sizes: Sizes) -> Completed:
+def all_sizes(model: Any, sizes: Sizes, batch: int | None = None) -> Completed:
     """What a user says of inputs' extents, and what is taken for those that a model leaves open.
 
     Args:
         model: what :func:`read_model` returns, or a ``torch.nn.Module``.
         sizes: input name -> extents; those of a ``torch.nn.Module`` are left as they are.
+        batch: samples of a call, for the extents that are a batch; ``None`` where nobody tells.
 
     Raises:
         DynamicShapeError: an extent is open, and nothing tells a value or a bound of it; or a range
-            is not one of the model.
+            is not one of the model, or none for the batch.
     """
     if isinstance(model, Together):
-        return _sizes_together(model, sizes)
+        return _sizes_together(model, sizes, batch)
     shapes = _declared(model)
-    return Completed(sizes) if shapes is None else completed(shapes, sizes)
+    return Completed(sizes) if shapes is None else completed(shapes, sizes, batch)
 
 
 def _declared(model: Any) -> Shapes | None:
@@ -141,7 +142,7 @@ def _declared(model: Any) -> Shapes | None:
     return declared_in_onnx(model)
 
 
-def _sizes_together(model: Together, sizes: Sizes) -> Completed:
+def _sizes_together(model: Together, sizes: Sizes, batch: int | None) -> Completed:
     """The sizes of several models' inputs; what one of them fixes holds for those of its name."""
     each = [_declared(one) or {} for one in model.models.values()]
     fixed = {
@@ -150,15 +151,16 @@ def _sizes_together(model: Together, sizes: Sizes) -> Completed:
         for name, shape in shapes.items()
         if all(isinstance(extent, int) for extent in shape)
     }
-    found, notes = dict[str, Any](), dict[str, None]()
+    found, notes, is_batched = dict[str, Any](), dict[str, None](), False
     for shapes in each:
         left = {name for name, s in shapes.items() if not all(isinstance(e, int) for e in s)}
         own: dict[str, Any] = {name: size for name, size in fixed.items() if name in left}
         own |= {name: size for name, size in sizes.items() if name in shapes}
-        settled = completed(shapes, own)
+        settled = completed(shapes, own, batch)
         found |= settled.sizes
         notes |= dict.fromkeys(settled.notes)
-    return Completed(found, tuple(notes))
+        is_batched |= settled.is_batched
+    return Completed(found, tuple(notes), is_batched)
 
 
 def _own(model: Any, sizes: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:

@@ -69,13 +69,15 @@ class Completed:
     Attributes:
         sizes: input name -> extents; inputs whose shape the model fixes may be left out.
         notes: a line for people about each input that has a size nobody gave.
+        is_batched: whether a batch that was asked for is among the extents.
     """
 
     sizes: Sizes
     notes: tuple[str, ...] = ()
+    is_batched: bool = False
 
 
-def completed(shapes: Shapes, sizes: Sizes) -> Completed:
+def completed(shapes: Shapes, sizes: Sizes, batch: int | None = None) -> Completed:
     """The sizes that a user gives, and those of all other extents that a model leaves open.
 
     These are ranges where the model has them, else what its file tells in another place, else 1 for
@@ -83,9 +85,17 @@ def completed(shapes: Shapes, sizes: Sizes) -> Completed:
     the model otherwise than by a range, such as a wrong rank, is left as it is, for the import to
     refuse.
 
+    Args:
+        shapes: as the model declares them.
+        sizes: as a user gives them.
+        batch: samples of a call; ``None`` where that is left to the rest. Of ranges that are given
+            it takes the place of those that are a batch, or of the only one, and where none is
+            given that of all extents that are a batch.
+
     Raises:
         DynamicShapeError: a range is given for an extent that the model fixes, or goes beyond that
-            of the model; or there is neither a range with an end nor a number.
+            of the model; or there is neither a range with an end nor a number; or the batch lies
+            beyond a range.
     """
     _require_apart(shapes, sizes)
     settled: dict[str, int | Open] = {}
@@ -95,6 +105,8 @@ def completed(shapes: Shapes, sizes: Sizes) -> Completed:
         if isinstance(own, Declared):
             known = settled.setdefault(own.name, _named(given, own.name))
             settled[own.name] = _agreed(own, known, given)
+    batches = {} if batch is None else _batches(shapes, settled, batch)
+    settled |= batches
     assumed = _assumed(shapes, settled)
     settled |= {name: value for name, (value, _) in assumed.items()}
     result = dict(sizes)
@@ -112,7 +124,39 @@ def completed(shapes: Shapes, sizes: Sizes) -> Completed:
             )
     if sizes.keys() <= shapes.keys():
         require_known(shapes, result, settled)
-    return Completed(result, tuple(notes))
+    return Completed(result, tuple(notes), bool(batches))
+
+
+def _batches(shapes: Shapes, settled: Mapping[str, int | Open], batch: int) -> dict[str, int]:
+    """The extents that no number settles and that are the batch, with its value."""
+    found: dict[str, tuple[Declared, bool]] = {}
+    for name, shape in shapes.items():
+        for axis, own in enumerate(shape):
+            if isinstance(own, Declared):
+                _, is_batch = found.get(own.name, (own, False))
+                found[own.name] = own, is_batch or _is_batch(own.name, name, axis)
+    free = [name for name in found if not isinstance(settled.get(name), int)]
+    ranges = [name for name in free if name in settled]
+    numbers = {name: own for name, (own, _) in found.items() if not own.is_derived}
+    taken = [name for name in ranges or free if found[name][1] and name in numbers]
+    if not any(is_batch for _, is_batch in found.values()) and len(ranges) == 1:
+        taken = ranges  # what nothing calls a batch, but a user leaves open
+    for name in taken:
+        _check_batch(batch, found[name][0], settled.get(name))
+    return dict.fromkeys(taken, batch)
+
+
+def _check_batch(batch: int, own: Declared, given: int | Open | None) -> None:
+    """Refuse a batch beyond the range of the model, or beyond that which a user gives."""
+    for one in (own, given):
+        if isinstance(one, Declared | Open) and not (
+            one.low <= batch <= (one.high or batch) and batch % one.step == 0
+        ):
+            raise DynamicShapeError(
+                f"a batch must lie within the range of its extent: {own}",
+                f"{batch}" if one is own else f"{batch}, and {one} is given",
+                "ask for another batch, or for a wider range",
+            )
 
 
 def _assumed(shapes: Shapes, settled: Mapping[str, int | Open]) -> dict[str, tuple[int, str]]:

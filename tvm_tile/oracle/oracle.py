@@ -12,6 +12,7 @@ from tvm_tile.build.unbuilt import Unbuilt
 from tvm_tile.compiling import Compiler, import_asked
 from tvm_tile.device import Device
 from tvm_tile.device.detect import resolve_device
+from tvm_tile.errors import OptionError
 from tvm_tile.frontend import Imported, Params
 from tvm_tile.frontend.asked import Asked
 from tvm_tile.graph.open_extents import Open
@@ -34,15 +35,17 @@ class Oracle:
 
     A search over models asks it for each candidate: kernels of layers that candidates have in
     common are chosen once, and a model is imported once for all devices on which it is the same.
-    Threads may share an oracle; their predictions take turns.
+    Threads may share an oracle; their predictions take turns. One that is sent to another process
+    (pickled) is for the same devices, and knows nothing there at first.
 
     Args:
-        devices: names of device records, as of :func:`tvm_tile.compile`; one at least.
+        devices: device records, or whatever names one, as of :func:`tvm_tile.compile`; the GPU of
+            this machine by default.
         options: how the models would be compiled; also by name, as of :func:`tvm_tile.compile`.
 
     Raises:
         UnknownDeviceError: there is no such device.
-        OptionError: an option is unknown, or wants kernels to run.
+        OptionError: an option is unknown, or wants kernels to run; or two devices have one name.
     """
 
     def __init__(
@@ -53,9 +56,13 @@ class Oracle:
     ) -> None:
         self._options = checked_options(options, named, _KEYWORDS)
         require_no_runs(self._options)
-        found = [resolve_device(device) for device in devices or ("auto",)]
-        records = [with_options(record, self._options) for record in found]
+        self._devices = tuple(resolve_device(device) for device in devices or ("auto",))
+        _require_names(self._devices)
+        records = [with_options(record, self._options) for record in self._devices]
         self._places = tuple(_Place(record, FirstChoices(record)) for record in records)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _oracle, (self._devices, self._options)
 
     def __call__(
         self,
@@ -102,6 +109,22 @@ class Oracle:
                 watch.lap("import")
                 reports.append(place.report(*imported[place.kind], importer, self._options, watch))
         return reports
+
+
+def _oracle(devices: Sequence[Device], options: Options) -> Oracle:
+    """An oracle that knows nothing yet."""
+    return Oracle(*devices, options=options)
+
+
+def _require_names(devices: Sequence[Device]) -> None:
+    """Refuse different devices of one name, by which reports are told apart."""
+    names = {device.name: device for device in devices}
+    if len(names) < len(set(devices)):
+        raise OptionError(
+            "devices are told apart by the names of their records",
+            f"several of {', '.join(names)} have one name",
+            "give them others: dataclasses.replace(device, name='vendor/other')",
+        )
 
 
 @dataclass(frozen=True, slots=True)

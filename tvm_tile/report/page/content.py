@@ -1,4 +1,4 @@
-"""Everything that a page shows, as data."""
+"""Everything that pages show, as data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tvm_tile.device.device import Device
 from tvm_tile.report.compiled import ModelReport
@@ -58,3 +59,63 @@ class Content:
     verified: Verified | None = None
     device: Device | None = None
     profile: ModelProfile | None = None
+
+
+class Standing(Enum):
+    """How a choice does beside the others."""
+
+    FRONT = "on the front"
+    POSSIBLE = "beaten by another"
+    TOO_SLOW = "slower than allowed"
+    TOO_LARGE = "larger than the memory"
+
+    @property
+    def style(self) -> str:
+        """The class of its marks."""
+        return self.name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class OfferView:
+    """A model on a device, with so many samples in a run.
+
+    Attributes:
+        device: name of the device's record.
+        samples: samples of a run.
+        seconds: predicted seconds of a run.
+        throughput: samples a second.
+        memory: bytes that the model takes of the device's.
+        capacity: bytes that the device has.
+        cost: price of a million samples; ``None`` where nobody told the device's.
+        standing: how it does beside the others.
+        remark: remark on the prediction; empty where there is nothing to say.
+    """
+
+    device: str
+    samples: int
+    seconds: float
+    throughput: float
+    memory: float
+    capacity: float
+    cost: float | None
+    standing: Standing
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """All that a page shows of a model on several devices.
+
+    Attributes:
+        title: name of the model, for people.
+        offers: offers, those of a device side by side.
+        best: number of the best offer; ``None`` where none is possible.
+        latency: seconds that a run may take; ``None``: any.
+        notes: notes on the predictions.
+    """
+
+    title: str
+    offers: tuple[OfferView, ...]
+    best: int | None = None
+    latency: float | None = None
+    notes: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""A page as the text of one HTML file.
+"""Pages as the text of one HTML file each.
 
-Names in a model are anybody's: Jinja escapes all that it writes, and the page's policy lets the
-browser run no script but the one below, and load nothing at all.
+Names in a model are anybody's: Jinja escapes all that it writes, and a page's policy lets the
+browser run no script but its own, if it has one, and load nothing at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markupsafe import Markup
 from tvm_tile._version import __version__
 from tvm_tile.device.device import Device
 from tvm_tile.report.page import numbers, plots
-from tvm_tile.report.page.content import Content
+from tvm_tile.report.page.content import Choices, Content, Standing
 from tvm_tile.report.page.graph import BOX, GraphView, graph_view
 from tvm_tile.report.page.kernels import MEANINGS, KernelView, kernel_views
 from tvm_tile.report.page.tables import apart_rows, coded_rows, cover_rows, joined_rows
@@ -33,10 +33,27 @@ _MOST_ROWS = 150  # of the table of kernels, before more are asked for
 
 
 def render(content: Content) -> str:
-    """The text of the file."""
+    """The text of a compiled model's page."""
     kernels = kernel_views(content)
     graph = graph_view(content.report, kernels)
-    script, style = _file("page.js"), _file("page.css")
+    return _written("page", _file("page.js"), _views(content, kernels, graph))
+
+
+def render_choices(choices: Choices) -> str:
+    """The text of the page of a model on several devices."""
+    views = {
+        "choices": choices,
+        "best": None if choices.best is None else choices.offers[choices.best],
+        "plot": plots.latency_plot(choices.offers, choices.latency),
+        "size": (plots.WIDTH, plots.HEIGHT),
+        "priced": any(offer.cost is not None for offer in choices.offers),
+        "present": [own for own in Standing if own in {o.standing for o in choices.offers}],
+    }
+    return _written("choices", "", views)
+
+
+def _written(name: str, script: str, views: Mapping[str, Any]) -> str:
+    """The text of a page: of its template, with its script and all that it names."""
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -48,13 +65,14 @@ def render(content: Content) -> str:
         "time": numbers.time_text,
         "bytes": numbers.bytes_text,
         "share": numbers.share_text,
+        "plain": numbers.plain_text,
     }
-    return environment.get_template("page.html.jinja").render(
+    return environment.get_template(f"{name}.html.jinja").render(
         script=Markup(script),
-        style=Markup(style),
+        style=Markup(_file("page.css")),
         policy=_policy(script),
         version=__version__,
-        **_views(content, kernels, graph),
+        **views,
     )
 
 
@@ -64,7 +82,7 @@ def _file(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """Content-security policy of the page: the browser may run the one script, and load nothing."""
+    """Content-security policy of a page: the browser may run its one script, and load nothing."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     styles = "style-src 'unsafe-inline'"
     return f"default-src 'none'; script-src 'sha256-{digest}'; {styles}; base-uri 'none'"

@@ -25,6 +25,11 @@ def count_text(number: float, what: str) -> str:
     return _scaled(number, tuple(f"{prefix}{what}" for prefix in ("", "k", "M", "G", "T", "P")))
 
 
+def plain_text(number: float) -> str:
+    """A number without a unit, such as ``22.6 k``."""
+    return count_text(number, "").rstrip()
+
+
 def share_text(share: float) -> str:
     """A part of a whole, such as ``9.7 %``."""
     return f"{100 * share:.1f}{_THIN}%"

@@ -1,15 +1,18 @@
-"""Plots of a page, as data that its template draws: the roofline, and memory over time."""
+"""Plots of pages, as data that their templates draw: the roofline, memory over time, and throughput
+over latency."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm_tile.report.compiled import ModelReport
 from tvm_tile.report.limits import Roofs
+from tvm_tile.report.page.content import OfferView
 from tvm_tile.report.page.kernels import BoxKind, KernelView
-from tvm_tile.report.page.numbers import bytes_text, rate_text, time_text
+from tvm_tile.report.page.numbers import bytes_text, plain_text, rate_text, time_text
+from tvm_tile.report.screen import svg
 from tvm_tile.report.screen.short_names import short
 
 # All in pixels of the drawing, which is scaled.
@@ -18,7 +21,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 98.0, 20.0, 16.0, 40.0
 _SMALLEST, _LARGEST = 4.0, 13.0  # radius of a point
 _NEAR = 0.9  # a kernel whose operations are bounded by so much of a peak is of that unit
 _TICKS = 5
+_FEW_POWERS = 2.5  # an axis over fewer powers of ten has other ticks, too
 _ROOM = 60  # characters of a name
+_LIGHTNESS = 45  # of a device's colour, percent: seen on white paper and on dark
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +95,16 @@ class _Log:
         share = (math.log10(value) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
-    def ticks(self, what: str, per_second: bool) -> Iterator[Tick]:
-        """Ticks at the powers of ten."""
-        for power in range(math.ceil(self.low), math.floor(self.high) + 1):
-            value = 10.0**power
-            yield Tick(self.at(value), rate_text(value, what) if per_second else f"{value:g}")
+    def ticks(self, text: Callable[[float], str]) -> tuple[Tick, ...]:
+        """Ticks at the powers of ten, and where these are few at twice and five times them."""
+        powers = range(math.floor(self.low), math.floor(self.high) + 1)
+        steps = (1, 2, 5) if self.high - self.low < _FEW_POWERS else (1,)
+        values = (step * 10.0**power for power in powers for step in steps)
+        return tuple(
+            Tick(self.at(value), text(value))
+            for value in values
+            if self.low <= math.log10(value) <= self.high
+        )
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> _Log:
@@ -130,7 +140,7 @@ def roofline(report: ModelReport, kernels: Sequence[KernelView]) -> Roofline | N
         for kernel, rate, intensity in zip(shown, rates, intensities, strict=True)
     ]
     lines = (*_slopes(roofs, peaks[-1][1], across, up), *_ceilings(peaks, roofs, across, up))
-    ticks = tuple(across.ticks("", False)), tuple(up.ticks("FLOP", True))
+    ticks = across.ticks("{:g}".format), up.ticks(lambda rate: rate_text(rate, "FLOP"))
     return Roofline(*ticks, lines, tuple(points), len(kernels) - len(shown))
 
 
@@ -250,3 +260,68 @@ def _round_values(most: float) -> Iterator[float]:
     power = 10.0 ** math.floor(math.log10(most / _TICKS))
     step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power * _TICKS >= most * 0.999)
     return (step * n for n in range(int(most / step) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An offer in the plot of throughput over latency."""
+
+    offer: OfferView
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine:
+    """The offers of a device, those of fewest samples first, and the line through them."""
+
+    device: str
+    colour: str
+    path: str
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPlot:
+    """Offers by the time of a run and by samples a second.
+
+    Attributes:
+        ticks_across, ticks_up: of the axes.
+        lines: one a device.
+        limit: place of the longest time that a run may take; ``None`` where there is none on the
+            axis.
+    """
+
+    ticks_across: tuple[Tick, ...]
+    ticks_up: tuple[Tick, ...]
+    lines: tuple[DeviceLine, ...]
+    limit: float | None
+
+
+def latency_plot(offers: Sequence[OfferView], latency: float | None) -> LatencyPlot | None:
+    """The plot; ``None`` where no offer takes any time."""
+    shown = [offer for offer in offers if offer.seconds]
+    if not shown:
+        return None
+    across = _Log.over([offer.seconds for offer in shown], _LEFT, WIDTH - _RIGHT)
+    up = _Log.over([offer.throughput for offer in shown], HEIGHT - _BOTTOM, _TOP)
+    lines = []
+    for number, device in enumerate(dict.fromkeys(offer.device for offer in shown)):
+        own = sorted((o for o in shown if o.device == device), key=lambda offer: offer.samples)
+        marks = tuple(
+            Mark(o, across.at(o.seconds), up.at(o.throughput), _offer_text(o)) for o in own
+        )
+        path = "M" + "L".join(f"{mark.x:.1f} {mark.y:.1f}" for mark in marks)
+        lines.append(DeviceLine(device, svg.colour(number, _LIGHTNESS), path, marks))
+    is_on = latency and across.low <= math.log10(latency) <= across.high
+    limit = across.at(latency) if latency and is_on else None
+    ticks = across.ticks(time_text), up.ticks(plain_text)
+    return LatencyPlot(*ticks, tuple(lines), limit)
+
+
+def _offer_text(offer: OfferView) -> str:
+    """An offer in words."""
+    rate = f"{plain_text(offer.throughput)} samples a second"
+    named = f"{offer.device}, {offer.samples} a run"
+    return f"{named}: {time_text(offer.seconds)}, {rate}, {offer.standing.value}"
