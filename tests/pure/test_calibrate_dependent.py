@@ -37,8 +37,9 @@ class ChainGpu:
         self.wrong = wrong
         self.launched: list[tuple[str, bool]] = []
 
-    def load(self, _cubin: bytes, name: str) -> LoadedKernel:
-        return LoadedKernel(name, 0)
+    def load(self, _cubin: bytes, name: str, shared_bytes: int) -> LoadedKernel:
+        assert 2 * shared_bytes > FACTS.shared_memory_per_block_optin
+        return LoadedKernel(name, shared_bytes)
 
     def allocate(self, size: int) -> Buffer:
         return Buffer(0, size)

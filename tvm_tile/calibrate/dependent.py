@@ -23,13 +23,15 @@ def dependent_launches(gpu: Gpu, arch: str, facts: GpuFacts, repeats: int) -> It
     """Times that each step of a chain saves, and that waiting takes.
 
     Three chains of the same small kernels, in graphs: without any wait, with one behind ordinary
-    launches, and behind dependent ones.
+    launches, and behind dependent ones. There is a block a multiprocessor, which is given so much
+    shared memory that no other fits beside it, as kernels are that start early.
 
     Raises:
         CalibrationError: a kernel read what was not there yet.
     """
     cubin, blocks = compile_cuda(kernel_text("dependent"), arch), facts.multi_processor_count
-    ordinary, waiting = (gpu.load(cubin, name) for name in ("ordinary", "waiting"))
+    alone = 2 * facts.shared_memory_per_block_optin // 3
+    ordinary, waiting = (gpu.load(cubin, name, alone) for name in ("ordinary", "waiting"))
     plain = _step_seconds(gpu, ordinary, blocks, repeats, dependent=False)
     waits = _step_seconds(gpu, waiting, blocks, repeats, dependent=False)
     early = _step_seconds(gpu, waiting, blocks, repeats, dependent=True)
