@@ -37,7 +37,7 @@ from tvm_tile.build.exact.numerics import (
     widen_halves,
 )
 from tvm_tile.build.leaving import with_leaving
-from tvm_tile.build.machine_code import architecture_of, machine_code
+from tvm_tile.build.machine_code import architecture_of, machine_code, with_all_registers
 from tvm_tile.build.naming import content_sum
 from tvm_tile.build.opencl import check_opencl, complete_opencl
 from tvm_tile.build.program import RETURNED_STATE, WEIGHTS, Kernel, Program
@@ -322,7 +322,11 @@ class Builder:
             source = complete_opencl(source, contract=rounding.contract)
             binary = check_opencl(kernel.name, source)
         else:
-            binary = machine_code(source, self._language, self._arch, rounding, self._store)
+            how = self._language, self._arch, rounding, self._store
+            binary = machine_code(source, *how)
+            other = with_all_registers(source, binary) if self._language == "cuda" else source
+            if other != source:
+                source, binary = other, machine_code(other, *how)
         self._compiling.append(time.perf_counter() - start)
         return Kernel(kernel.name, source, kernel.arg_types, kernel.launch_params, binary)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from tvm_tile.build.built import Rounding
+from tvm_tile.build.cubin import resources_of
 from tvm_tile.build.cuda import compile_cuda, compiler_for
 from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.device.device import Device
 from tvm_tile.files.store import Store
+
+
+_FEW = 32  # bytes of stack: what so few registers cost, is less than half as many blocks may
+_THREADS_ONLY = re.compile(r"__launch_bounds__\((\d+)\)")
 
 
 def architecture_of(device: Device) -> str:
@@ -26,6 +32,21 @@ def _compiler(language: str, arch: str) -> str:
     if language == "opencl":
         return ""
     return compiler_for(arch) if language == "cuda" else hip_compiler()
+
+
+def with_all_registers(source: str, binary: bytes) -> str:
+    """The text of a CUDA kernel, told that one block may have all registers, if it spills many.
+
+    Of a kernel that is told its threads only, ptxas guesses how many blocks are to share a
+    multiprocessor. It may leave a thread 32 registers and spill hundreds, where shared memory has
+    room for one block: 850 us of a kernel that takes 16.
+
+    Args:
+        source: text of the kernel.
+        binary: what it was compiled to, an empty text for nothing.
+    """
+    spills = bool(binary) and (resources_of(binary).stack or 0) > _FEW
+    return _THREADS_ONLY.sub(r"__launch_bounds__(\1, 1)", source) if spills else source
 
 
 def machine_code(
