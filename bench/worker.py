@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import CudaStage, GpuLock, HostStage, Stage
+from bench.gpu import Cores, CudaStage, GpuLock, HostStage, Stage
 from bench.inputs import Placed, draw, reference
 from bench.protocol import checked, measure
 from bench.systems import load_system
@@ -57,7 +57,8 @@ def main(connection: Connection, lock: Path, gpu_index: int) -> None:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
-    gpu = GpuLock(lock, lambda state: connection.send((state,)))
+    cores = Cores.of_machine(gpu_index)
+    gpu = GpuLock(lock, lambda state: connection.send((state,)), cores)
     systems: dict[str, System] = {}
     stage: Stage | None = None
     while True:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 
 from bench import record as records
+from bench.gpu import Cores, GpuLock
 from bench.machine import Machine
 from bench.record import Record
 from bench.runner import Plan, Runner
@@ -138,3 +140,18 @@ def test_a_run_ends_at_its_limit(tmp_path: Path) -> None:
     found, lines = run(tmp_path / "fake_bench.jsonl", "Good", limit_s=0.0)
     assert found == {}
     assert any("out of time: 1 workloads are left" in line for line in lines)
+
+
+@pytest.mark.parametrize(("cores", "quiet"), [(2, 0), (7, 0), (16, 2)])
+def test_who_holds_the_gpu_has_processors_of_its_own(
+    cores: int, quiet: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pinned: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, own: pinned.append(set(own)))
+    lock = GpuLock(tmp_path / "lock", cores=Cores.of_machine(0))
+    with lock:
+        pass
+    lock._file.close()
+    expected = [set(range(quiet, cores)), set(range(quiet)), set(range(quiet, cores))]
+    assert pinned == (expected if quiet else [])
