@@ -64,6 +64,26 @@ def test_moves_are_of_narrow_numbers(name: str) -> None:
     np.testing.assert_array_equal(run(after, x), run(before, x))
 
 
+def clipped(least: float, most: float) -> Any:
+    return lambda x: op.sin(op.astype(op.clip(wide(x), least, most), "float16"))
+
+
+@pytest.mark.parametrize("bounds", [(0, 6), (-0.5, 1.25), (0, float("inf"))], ids=str)
+def test_clips_are_of_narrow_numbers(bounds: tuple[float, float]) -> None:
+    before, after = widened(clipped(*bounds), "float16")
+    assert "float32" in before.script()
+    assert "float32" not in after.script()
+    x = np.random.default_rng(0).standard_normal((4, 6, 10)).astype("float16") * 8
+    x[0, 0, :5] = np.nan, np.inf, -np.inf, -0.0, 65504
+    np.testing.assert_array_equal(run(after, x), run(before, x))
+
+
+@pytest.mark.parametrize("bounds", [(0, 6.001), (float("nan"), 1), (-1e6, 1e6)], ids=str)
+def test_bounds_that_are_no_narrow_numbers_stay_wide(bounds: tuple[float, float]) -> None:
+    before, after = widened(clipped(*bounds), "float16")
+    tvm.ir.assert_structural_equal(after, before)
+
+
 @pytest.mark.parametrize(("start", "end"), [("float32", "float16"), ("float16", "int32")])
 def test_other_casts_stay(start: str, end: str) -> None:
     before, after = widened(lambda x: op.permute_dims(op.astype(x, end), [0, 2, 1]), start)

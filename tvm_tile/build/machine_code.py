@@ -12,7 +12,6 @@ from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.device.device import Device
 from tvm_tile.files.store import Store
 
-
 _FEW = 32  # bytes of stack: what so few registers cost, is less than half as many blocks may
 _THREADS_ONLY = re.compile(r"__launch_bounds__\((\d+)\)")
 
@@ -42,8 +41,8 @@ def with_all_registers(source: str, binary: bytes) -> str:
     room for one block: 850 us of a kernel that takes 16.
 
     Args:
-        source: text of the kernel.
-        binary: what it was compiled to, an empty text for nothing.
+        source: text of a kernel, in CUDA.
+        binary: the machine code that it was compiled to; may be empty.
     """
     spills = bool(binary) and (resources_of(binary).stack or 0) > _FEW
     return _THREADS_ONLY.sub(r"__launch_bounds__(\1, 1)", source) if spills else source

@@ -5,6 +5,7 @@ The host encodes a map of a parameter, and hands it to the kernel, which knows t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -30,8 +31,8 @@ def encoded(variable: Any, *how: Any) -> Any:
 
 def encodes(statement: Any) -> bool:
     """Whether a statement is such a call, which reads no tensor."""
-    value = getattr(statement, "value", None)
-    return bool(getattr(value, "args", ())) and str(value.args[0]).strip('"') == _ENCODE
+    arguments: Sequence[Any] = getattr(getattr(statement, "value", None), "args", ())
+    return bool(arguments) and str(arguments[0]).strip('"') == _ENCODE
 
 
 def _map_type() -> Any:

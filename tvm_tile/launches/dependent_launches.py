@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from tvm_tile.device.device import Device
 
-
 _LITTLE = 0.125  # of operands: what so few loads lose is less than what is not known
 
 

@@ -50,14 +50,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from tvm_tile import compat
-from tvm_tile.build.leaving import leaves
+from tvm_tile.build.early.steps import (
+    DEPENDENCY,
+    ahead_of_memory,
+    behind_wait,
+    is_dependency,
+    name_of,
+    touched_ahead,
+)
 from tvm_tile.build.program import COOPERATIVE_TAG, DEPENDENT_TAG, SHARED_TAG
 from tvm_tile.graph.expression import uses
 from tvm_tile.graph.extract import nodes_in
@@ -66,7 +73,7 @@ from tvm_tile.graph.tile_graph import element_size
 _MARK = "tvm_tile.dependent_launch"
 _CONSTANTS, _SETTLED, _SECONDS, _LETS_GO = "constants", "settled", "step_seconds", "lets_go"
 _WAITS = "waits"
-_DEPENDENCY, _COPY = "griddepcontrol", "tirx.ptx.cp_async"
+_COPY = "tirx.ptx.cp_async"
 _HEAD = re.compile(r'(extern "C" __global__ void (?:__\w+\([\d, ]*\) )*\w+\()([^)]*)(\))')
 _ASK_FOR_MAP = Path(__file__).with_name("ask_for_map.h").read_text()
 
@@ -114,7 +121,7 @@ def asked_ahead(func: Any) -> frozenset[str] | None:
 
     ``None`` if it does not say by itself where it waits.
     """
-    return _touched_ahead(func.body, func.params)
+    return touched_ahead(func.body, func.params)
 
 
 def loaded_share(func: Any, constants: Collection[str]) -> float:
@@ -128,15 +135,16 @@ def loaded_share(func: Any, constants: Collection[str]) -> float:
     from tvm.tirx import DeclBuffer, IntImm
 
     calls = {str(getattr(call.op, "name", "")) for call in nodes_in(func.body, Call)}
-    if not any(name.startswith(_COPY) or _DEPENDENCY in name for name in calls):
+    if not any(name.startswith(_COPY) or DEPENDENCY in name for name in calls):
         return 1.0
-    names = {param: _name(param) for param in func.params}
+    names = {param: name_of(param) for param in func.params}
     for declared in nodes_in(func.body, DeclBuffer):
-        used = [name for var, name in names.items() if uses(declared.data, [var])]
-        names |= {declared.buffer: name for name in used}
+        used = next((name for var, name in names.items() if uses(declared.data, [var])), None)
+        if used is not None:
+            names[declared.buffer] = used
     sources = [load.source for load in nodes_in(func.body, TensorLoad)]
     loaded = {name for var, name in names.items() if any(map(var.same_as, sources))}
-    shapes = {_name(param): list(getattr(param.ty, "shape", ())) for param in func.params}
+    shapes = {name_of(param): list(getattr(param.ty, "shape", ())) for param in func.params}
     if not all(isinstance(extent, IntImm) for shape in shapes.values() for extent in shape):
         return 1.0
     sizes = {
@@ -178,7 +186,7 @@ def start_early(kernel: compat.LoweredKernel, func: Any) -> compat.LoweredKernel
     alone = tuple(
         position
         for position, param in enumerate(inner.params)
-        if _name(param) in constants or is_only_written(param)
+        if name_of(param) in constants or is_only_written(param)
     )
     known = constants, settled
     opened = _waiting(inner, kernel.arg_types, known, LetsGo(str(told[_LETS_GO])))
@@ -204,13 +212,6 @@ def restricted(source: str, alone: Sequence[int]) -> str:
         return f"{head[1]}{', '.join(kinds)}{head[3]}"
 
     return _HEAD.sub(rewritten, source) if alone else source
-
-
-def _name(param: Any) -> str:
-    """The name of a kernel's parameter in the function that the kernel was made of."""
-    from tvm_tile.build.tensor_maps import mapped_tensor
-
-    return mapped_tensor(param) or str(param.name).removesuffix("_ptr")
 
 
 def _only_written(body: Any) -> Callable[[Any], bool]:
@@ -260,7 +261,7 @@ def _goings(body: Any) -> list[Any]:
     from tvm.script import tirx as T
     from tvm.tirx import Evaluate
 
-    by_itself = any(_is_dependency(s, "launch") for s in nodes_in(body, Evaluate))
+    by_itself = any(is_dependency(s, "launch") for s in nodes_in(body, Evaluate))
     return [] if by_itself else [Evaluate(T.ptx.griddepcontrol.launch_dependents())]
 
 
@@ -305,14 +306,14 @@ def _waiting(
         if kind == "tensormap"
     ]
     going = _goings(kernel.body)
-    touched, body = _touched_ahead(kernel.body, kernel.params), kernel.body
+    touched, body = touched_ahead(kernel.body, kernel.params), kernel.body
     is_ahead = touched is not None and touched <= set(settled)
     late = set(constants) - (touched if touched is not None and is_ahead else set())
-    asks = asks_for(body, [param for param in kernel.params if _name(param) in late])
+    asks = asks_for(body, [param for param in kernel.params if name_of(param) in late])
     if not is_ahead:
-        body = _ahead_of_memory(body, kernel.params, Evaluate(T.ptx.griddepcontrol.wait()))
+        body = ahead_of_memory(body, kernel.params, Evaluate(T.ptx.griddepcontrol.wait()))
     if lets_go is LetsGo.WAITED:
-        body = _behind_wait(body, going, kernel.params)
+        body = behind_wait(body, going, kernel.params)
     first = going if lets_go is LetsGo.FIRST else []
     opening = [*first, *map(Evaluate, maps), *asks]
     if asks:
@@ -320,91 +321,3 @@ def _waiting(
     elif opening:
         body = SeqStmt([*opening, body])
     return kernel.with_body(body).without_attr("tirx.noalias")
-
-
-def _touched_ahead(body: Any, params: Sequence[Any]) -> frozenset[str] | None:
-    """Names of the parameters that a body touches until all of its threads wait.
-
-    ``None`` if they do not, or not all in one place.
-    """
-    touched = set[str]()
-    for statement, names in _steps(body, params):
-        if _is_dependency(statement, "wait"):
-            return frozenset(touched)
-        touched |= names
-    return None
-
-
-def _steps(body: Any, params: Sequence[Any]) -> Iterator[tuple[Any, set[str]]]:
-    """What all threads do one after the other, and the names of the parameters that each touches.
-
-    A declaration of another name for a parameter's memory, or of a map of it, touches none.
-    """
-    from tvm.tirx import AllocBuffer, AttrStmt, Bind, DeclBuffer, SeqStmt
-
-    from tvm_tile.build.tensor_maps import encodes, mapped_tensor
-
-    names, pending = {param: _name(param) for param in params}, [body]
-    while pending:
-        statement = pending.pop()
-        if isinstance(statement, SeqStmt):
-            pending += reversed(list(statement))
-        elif isinstance(statement, AttrStmt):
-            pending.append(statement.body)
-        elif isinstance(statement, Bind) and (tensor := mapped_tensor(statement.var)):
-            names[statement.var] = tensor
-            yield statement, set()
-        elif isinstance(statement, AllocBuffer) or encodes(statement):
-            yield statement, set()
-        elif not uses(statement, list(names)):
-            yield statement, set()
-        else:
-            is_name = isinstance(statement, DeclBuffer)
-            part = statement.data if is_name else statement
-            used = {name for var, name in names.items() if uses(part, [var])}
-            if is_name and used:
-                (names[statement.buffer],) = used
-            yield statement, set() if is_name else used
-
-
-def _ahead_of_memory(body: Any, params: Sequence[Any], wait: Any) -> Any:
-    """A body with a wait ahead of the first step that touches a parameter, or may be the last."""
-    steps = _steps(body, params)
-    first = next((own for own, names in steps if names or leaves(own)), None)
-    return _replaced(body, first, lambda own: [wait, own])
-
-
-def _behind_wait(body: Any, going: Sequence[Any], params: Sequence[Any]) -> Any:
-    """A body with statements right behind the wait of all of its threads."""
-    steps = (own for own, _ in _steps(body, params))
-    wait = next((own for own in steps if _is_dependency(own, "wait")), None)
-    return _replaced(body, wait, lambda own: [own, *going])
-
-
-def _replaced(body: Any, statement: Any, change: Callable[[Any], list[Any]]) -> Any:
-    """A body with others in place of a statement of it, or all of it where that is ``None``."""
-    import tvm_ffi
-    from tvm.tirx import SeqStmt
-
-    def visit(own: Any) -> Any:
-        return SeqStmt(change(own)) if own.same_as(statement) else own
-
-    if statement is None:
-        return SeqStmt(change(body))
-    return tvm_ffi.structural_map(body, [(type(statement), visit)], order="post")
-
-
-def _is_dependency(statement: Any, kind: str) -> bool:
-    """Whether a statement waits for the kernel before this one, or lets go the one behind it."""
-    if not isinstance(statement, _evaluate()):
-        return False
-    call = statement.value
-    name = str(getattr(getattr(call, "op", None), "name", ""))
-    return _DEPENDENCY in name and kind in str(call.args)
-
-
-def _evaluate() -> Any:
-    """The class of statements that are calls."""
-    from tvm.tirx import Evaluate
-
-    return Evaluate

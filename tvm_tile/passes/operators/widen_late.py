@@ -30,8 +30,9 @@ class WidenLate:
     or:     ``astype(clip(astype(x, "float32"), 0, 6), "float16")``
     after:  ``clip(x, 0, 6)``
 
-    Exact: bounds of clips are numbers of the narrow type, too. TVM fuses a cast with the product that makes ``x`` and a move with what follows, so
-    the wide numbers would cross memory in between (a gated linear unit, halves of a tensor).
+    Exact: bounds of clips are numbers of the narrow type, too. TVM fuses a cast with the product
+    that makes ``x`` and a move with what follows, so the wide numbers would cross memory in between
+    (a gated linear unit, halves of a tensor).
     """
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -48,7 +49,9 @@ class _LateWidening(ModuleRewriter):
             is_back = narrow is not None and str(narrow.ty.dtype) == str(call.ty.dtype)
             return narrow if is_back and isinstance(narrow, relax.Var) else call
         narrow = self._narrow(call) if _is_call(call, *_MOVES, *_CHOICES) else None
-        if narrow is None or not all(_is_number(own, str(narrow.ty.dtype)) for own in call.args[1:]):
+        if narrow is None or not all(
+            _is_number(own, str(narrow.ty.dtype)) for own in call.args[1:]
+        ):
             return call
         moved = relax.Call(call.op, [narrow, *call.args[1:]], call.attrs)
         return relax.op.astype(self.builder_.emit(moved), call.ty.dtype)
@@ -81,7 +84,8 @@ def _is_number(bound: Any, dtype: str) -> bool:
     if not isinstance(value, float | int):
         return True
     narrow = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    return float(np.asarray(value, np.float64).astype(narrow)) == value
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value, np.float64).astype(narrow)) == value
 
 
 def _is_call(value: Any, *names: str) -> bool:
