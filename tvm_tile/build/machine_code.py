@@ -12,6 +12,7 @@ from tvm_tile.build.hip import compile_hip, hip_compiler
 from tvm_tile.device.device import Device
 from tvm_tile.files.store import Store
 
+_ELF = b"\x7fELF"
 _FEW = 32  # bytes of stack: what so few registers cost, is less than half as many blocks may
 _THREADS_ONLY = re.compile(r"__launch_bounds__\((\d+)\)")
 
@@ -42,9 +43,9 @@ def with_all_registers(source: str, binary: bytes) -> str:
 
     Args:
         source: text of a kernel, in CUDA.
-        binary: the machine code that it was compiled to; may be empty.
+        binary: the machine code that it was compiled to; of anything else nothing is known.
     """
-    spills = bool(binary) and (resources_of(binary).stack or 0) > _FEW
+    spills = binary.startswith(_ELF) and (resources_of(binary).stack or 0) > _FEW
     return _THREADS_ONLY.sub(r"__launch_bounds__(\1, 1)", source) if spills else source
 
 
