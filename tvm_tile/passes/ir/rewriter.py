@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
 from tvm_tile.graph.functions import mutated
+from tvm_tile.graph.known_extents import known_extents
 from tvm_tile.graph.tile_graph import element_size
 
 
@@ -74,10 +75,8 @@ def written_over(call: relax.Call) -> list[Any]:
 
 def elements_in(value: Any) -> int:
     """Elements of a tensor; none of anything else."""
-    shape = getattr(value.ty, "shape", None)
-    if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return 0
-    return math.prod(int(extent) for extent in shape)
+    extents = known_extents(getattr(value.ty, "shape", None))
+    return 0 if extents is None else math.prod(extents)
 
 
 def size_of(ty: Any) -> int:

@@ -12,9 +12,9 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
-from tvm_tile.graph.functions import expressions_in, relax_functions
+from tvm_tile.graph.functions import bindings_of, expressions_in, relax_functions
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.graph.user_names import Names, bindings_of, handed_on, names_of, with_named_values
+from tvm_tile.graph.user_names import Names, handed_on, names_of, with_named_values
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
 
 _ALIGNMENT = 16  # bytes of channels, whose rows bulk copies take
