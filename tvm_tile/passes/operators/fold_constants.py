@@ -75,7 +75,8 @@ class _Folding:
         left: set[int] = set()
         changed: dict[int, Any] = {}
         for var, value in bindings_of(func.body):
-            key, found = var.__chandle__(), value if isinstance(value, ir.Constant) else None
+            key, found = var.__chandle__(), known.get(value.__chandle__(), value)
+            found = found if isinstance(found, ir.Constant) else None
             if self._is_folded(value):
                 given = [known.get(own.__chandle__(), own) for own in value.args[1].fields]
                 if all(isinstance(own, ir.Constant) for own in given):
@@ -83,6 +84,8 @@ class _Folding:
                 if found is None and all(self._is_known(own, left) for own in given):
                     left.add(key)
                     self.left.add(str(value.args[0].name_hint))
+            elif found is None and left.issuperset(map(_handle, relax.analysis.free_vars(value))):
+                left.add(key)  # one of a tuple
             if found is not None:
                 known[key] = found
         changed = {key: own for key, own in changed.items() if own is not None}
@@ -90,14 +93,14 @@ class _Folding:
 
     def _is_folded(self, value: Any) -> bool:
         """Whether an expression calls a function of tensors alone that TVM is to compute."""
-        if not is_call_tir(value) or len(value.args) != _ARGUMENTS or not value.args[1].fields:
+        if not is_call_tir(value) or len(value.args) != _ARGUMENTS:
             return False
         func = self._mod[value.args[0]]
         return format_of(func) is None and (self._is_open or not _spreads(func))
 
     @staticmethod
     def _is_known(value: Any, left: set[int]) -> bool:
-        return isinstance(value, ir.Constant) or value.__chandle__() in left
+        return isinstance(value, ir.Constant) or _handle(value) in left
 
     def _value(self, call: relax.Call, given: Sequence[Any]) -> Any:
         """What a call gives for constants; ``None`` where that is left to TVM."""
@@ -109,6 +112,10 @@ class _Folding:
         values = tuple((StructuralKey(own.ty), elements_of(own).tobytes()) for own in given)
         key = content_of(func), values
         return _known_value(_Asked(key, func, tuple(given), ty))
+
+
+def _handle(value: Any) -> int:
+    return int(value.__chandle__())
 
 
 @dataclass(frozen=True, slots=True)
