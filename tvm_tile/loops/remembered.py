@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tvm import ir, relax
+from tvm import ir, relax, tirx
+from tvm.target import Target
 from tvm_ffi import StructuralKey
 
+from tvm_tile import compat
 from tvm_tile.loops.legalizations import LEGALIZATIONS, Legalization, has_open_extents
 
 
@@ -17,7 +21,8 @@ def remembering() -> dict[str, Legalization]:
 
     To write the loops of a call takes a millisecond, and to find that another call has the same,
     which TVM does afterwards, spares none of it. Calls are alike whose operators, attributes and
-    operands' types are equal, as long as no operand may be looked into.
+    operands' types are equal, as long as no operand may be looked into. Those of another module get
+    the same functions, too, by the names that they would have.
     """
     memory = _Remembered()
     return {name: partial(memory.legalized, own) for name, own in _every().items()}
@@ -35,38 +40,102 @@ class _Remembered:
 
     def __init__(self) -> None:
         self._builder: Any = None
-        self._known: dict[Any, tuple[relax.Call, list[int]]] = {}
+        self._known: dict[Any, tuple[Any, _Loops]] = {}
 
     def legalized(self, own: Legalization, builder: Any, call: relax.Call) -> relax.Expr:
         """What a call becomes by a legalization, or as one before it did."""
         if not builder.same_as(self._builder):
             self._builder, self._known = builder, {}
         key = _key_of(call)
-        if key in self._known:
-            made, places = self._known[key]
-            operands = relax.Tuple([call.args[place] for place in places])
-            return relax.Call(made.op, [made.args[0], operands], made.attrs, made.ty_args)
-        found = own(builder, call)
-        taken = _places(found, call) if key is not None else None
-        if taken is not None:
-            self._known[key] = found, taken
-        return found
+        if key is None:
+            return own(builder, call)
+        if key not in self._known:
+            loops = _loops_of(_Asked(key, own, _without_values(call)))
+            if loops is None:
+                return own(builder, call)
+            self._known[key] = builder.add_func(loops.func, loops.name), loops
+        function, loops = self._known[key]
+        every = _operands(call)
+        operands = relax.Tuple([every[place] for place in loops.places])
+        return relax.Call(loops.op, [function, operands], loops.attrs, loops.types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call that is to become loops, by a legalization, and the key of both."""
+
+    key: Any
+    legalize: Legalization = field(compare=False)
+    call: relax.Call = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """A call of loops, in whatever module.
+
+    Attributes:
+        func: the loops.
+        name: what they are called, if nothing else of the module is.
+        places: which operands of the operator they take.
+        op, attrs, types: of the call.
+    """
+
+    func: Any
+    name: str
+    places: tuple[int, ...]
+    op: Any
+    attrs: Any
+    types: Any
+
+
+@functools.lru_cache(maxsize=4096)
+def _loops_of(asked: _Asked) -> _Loops | None:
+    """What a call becomes; ``None`` where that is no call of loops of its operands alone."""
+    builder = relax.BlockBuilder()
+    try:
+        found = asked.legalize(builder, asked.call)
+    except Exception:  # it writes more than loops, for which it wants a function around it
+        return None
+    places = _places(found, asked.call)
+    if places is None:
+        return None
+    function = found.args[0]
+    func, name = builder.get()[function], str(function.name_hint)
+    return _Loops(func, name, tuple(places), found.op, found.attrs, found.ty_args)
 
 
 def _key_of(call: relax.Call) -> Any:
     """A key that is equal for calls that are alike; ``None`` where operands are looked into."""
     if has_open_extents(call):
         return None
-    operands = []
-    for arg in call.args:
-        if _is_opaque(arg):
-            first = next(n for n, other in enumerate(call.args) if other.same_as(arg))
-            operands.append((first, StructuralKey(arg.ty)))
-        elif isinstance(arg, relax.ShapeExpr):
-            operands.append((-1, StructuralKey(arg)))
-        else:
-            return None
-    return call.op.name, StructuralKey(call.attrs), StructuralKey(call.ty), tuple(operands)
+    places = {arg.__chandle__(): n for n, arg in reversed(list(enumerate(_operands(call))))}
+    keys = [_operand_key(arg, places) for arg in compat.items_of(call.args)]
+    if None in keys:
+        return None
+    is_placed = Target.current(allow_none=True) is not None  # some loops are a GPU's
+    attrs = StructuralKey(call.attrs), StructuralKey(call.ty)
+    return call.op.name, is_placed, *attrs, tuple(keys)
+
+
+def _operand_key(arg: relax.Expr, places: Mapping[int, int]) -> Any:
+    """What is to be equal of an operand: its type, the first place that it has, and its numbers if
+    it is made of a few; ``None`` where more than that may be looked into."""
+    if _is_opaque(arg):
+        return places[arg.__chandle__()], StructuralKey(arg.ty)
+    if isinstance(arg, relax.Tuple):
+        keys = tuple(_operand_key(own, places) for own in compat.items_of(arg.fields))
+        return None if None in keys else (-1, keys)
+    is_scalar = isinstance(arg, ir.GenericConst) and arg.ty.ndim == 0
+    is_known = is_scalar or isinstance(arg, relax.ShapeExpr | tirx.IntImm | tirx.FloatImm)
+    return (-2, StructuralKey(arg)) if is_known else None
+
+
+def _operands(call: relax.Call) -> list[Any]:
+    """The operands of a call, those in tuples one by one."""
+    found: list[Any] = []
+    for arg in compat.items_of(call.args):
+        found += compat.items_of(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
+    return found
 
 
 def _is_opaque(arg: relax.Expr) -> bool:
@@ -76,8 +145,29 @@ def _is_opaque(arg: relax.Expr) -> bool:
     """
     if not isinstance(arg.ty, relax.TensorType) or arg.ty.ndim == 0:
         return False
-    is_weight = isinstance(arg, ir.Constant) and "float" in str(arg.ty.dtype)
-    return is_weight or isinstance(arg, relax.Var)
+    return _is_weight(arg) or isinstance(arg, relax.Var)
+
+
+def _is_weight(arg: relax.Expr) -> bool:
+    """Whether an operand is a constant of which no legalization takes the numbers."""
+    return isinstance(arg, ir.GenericConst) and arg.ty.ndim > 0 and "float" in str(arg.ty.dtype)
+
+
+def _without_values(call: relax.Call) -> relax.Call:
+    """A call like this one that keeps no weights alive: of variables in their places."""
+    weights = {own.__chandle__(): own for own in _operands(call) if _is_weight(own)}
+    if not weights:
+        return call
+    places = {handle: relax.Var("x", own.ty) for handle, own in weights.items()}
+
+    def bare(arg: Any) -> Any:
+        if isinstance(arg, relax.Tuple):
+            return relax.Tuple([bare(own) for own in arg.fields])
+        return places.get(arg.__chandle__(), arg)
+
+    made = relax.Call(call.op, [bare(arg) for arg in call.args], call.attrs, call.ty_args)
+    relax.expr._update_type(made, call.ty)
+    return made
 
 
 def _places(found: Any, call: relax.Call) -> list[int] | None:
@@ -86,10 +176,6 @@ def _places(found: Any, call: relax.Call) -> list[int] | None:
         return None
     if len(found.args) != 2 or not isinstance(found.args[1], relax.Tuple):
         return None
-    places = []
-    for taken in found.args[1].fields:
-        place = next((n for n, arg in enumerate(call.args) if arg.same_as(taken)), None)
-        if place is None:
-            return None
-        places.append(place)
-    return places
+    places = {arg.__chandle__(): n for n, arg in reversed(list(enumerate(_operands(call))))}
+    taken = [places.get(own.__chandle__()) for own in compat.items_of(found.args[1].fields)]
+    return None if None in taken else [place for place in taken if place is not None]
