@@ -18,6 +18,7 @@ from tvm_tile.frontend.asked import Asked
 from tvm_tile.graph.open_extents import Open
 from tvm_tile.options import Options, checked_options, require_no_runs, with_options
 from tvm_tile.passes import FirstChoices, matrix_dtypes
+from tvm_tile.passes.shared_steps import sharing_steps
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import HeldMemory
@@ -34,9 +35,10 @@ class Oracle:
     """Tells what models would take on a GPU, or on several, one model after another.
 
     A search over models asks it for each candidate: kernels of layers that candidates have in
-    common are chosen once, and a model is imported once for all devices on which it is the same.
-    Threads may share an oracle; their predictions take turns. One that is sent to another process
-    (pickled) is for the same devices, and knows nothing there at first.
+    common are chosen once, a model is imported once for all devices on which it is the same, and
+    fused once as far as that depends on no device. Threads may share an oracle; their predictions
+    take turns. One that is sent to another process (pickled) is for the same devices, and knows
+    nothing there at first.
 
     Args:
         devices: device records, or whatever names one, as of :func:`tvm_tile.compile`; the GPU of
@@ -98,7 +100,7 @@ class Oracle:
         """The reports of a model at some places, imported once for those that take it alike."""
         imported: dict[Any, tuple[Imported, Opening | None]] = {}
         reports = []
-        with one_compilation():
+        with one_compilation(), sharing_steps():
             for place in places:
                 watch = Stopwatch()
                 importer = partial(

@@ -35,6 +35,7 @@ from tvm_tile.passes.operators.simplify_places import SimplifyPlaces
 from tvm_tile.passes.operators.slice_splits import SliceSplits
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, predicted_cost
+from tvm_tile.passes.shared_steps import SharedSteps
 from tvm_tile.passes.state.separate_in_place import SeparateInPlace
 from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record
@@ -147,10 +148,14 @@ def fused_cost(
 
 
 def run_passes(
-    passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule, *, keeps_names: bool = True
+    passes: Sequence[tvm.transform.Pass],
+    mod: tvm.IRModule,
+    *,
+    keeps_names: bool = True,
+    shared: SharedSteps | None = None,
 ) -> tvm.IRModule:
     """Run passes in their order; values keep the names that they have in the user's model, unless
-    nobody is to see the result.
+    nobody is to see the result. What is known of ``shared`` steps is not done again.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -158,6 +163,11 @@ def run_passes(
     """
     flows = Flows()
     for step in passes:
+        known = None if shared is None else shared.find(step, mod)
+        if known is not None:
+            mod = known
+            continue
+        before = mod
         try:
             # Alone, so that it is known who failed.
             passed = tvm.transform.Sequential([step])(mod)
@@ -177,6 +187,8 @@ def run_passes(
                 f"{step.info.name} fails: {type(error).__name__}: {found}",
                 "report it, with the model",
             ) from error
+        if shared is not None:
+            shared.keep(step, before, mod)
     return mod
 
 

@@ -28,6 +28,7 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
+from tvm_tile.passes.shared_steps import shared_steps
 from tvm_tile.passes.state.copy_ends import CopyEnds
 from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.report.coded_weights import CodedWeight
@@ -113,5 +114,5 @@ def fuse(
     fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
     passes = [codes, *fusing, *layouts, *tables, WriteState(state), *ends]
     with compat.make_target(device):
-        fused = rename_by_content(run_passes(passes, mod))
+        fused = rename_by_content(run_passes(passes, mod, shared=shared_steps()))
     return Fused(fused, tuple(decisions), tuple(turned), tuple(coded), tuple(listed))
