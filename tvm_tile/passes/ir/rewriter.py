@@ -15,6 +15,10 @@ from tvm_tile.graph.known_extents import known_extents
 from tvm_tile.graph.tile_graph import element_size
 
 
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+_CALL_TIR_IN_PLACE = tvm.ir.Op.get("relax.call_tir_inplace")
+
+
 class ModuleRewriter(PyExprMutator):
     """A mutator that is made for a module; TVM's own rewrites one expression."""
 
@@ -58,13 +62,12 @@ def with_dataflow_blocks(
 
 def is_call_tir(value: Any) -> bool:
     """Whether an expression calls a PrimFunc, as ``relax.call_tir``."""
-    return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
+    return isinstance(value, relax.Call) and value.op.same_as(_CALL_TIR)
 
 
 def is_in_place(value: Any) -> bool:
     """Whether an expression calls a PrimFunc that writes over arguments of its own."""
-    in_place = tvm.ir.Op.get("relax.call_tir_inplace")
-    return isinstance(value, relax.Call) and value.op == in_place
+    return isinstance(value, relax.Call) and value.op.same_as(_CALL_TIR_IN_PLACE)
 
 
 def written_over(call: relax.Call) -> list[Any]:
