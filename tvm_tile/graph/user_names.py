@@ -186,11 +186,13 @@ class _Flow:
         func: the function.
         values: variable -> its value.
         results: values that the function returns.
+        names: variable -> the names that its value carries, where it carries some.
     """
 
     func: relax.Function
     values: Mapping[int, _Value]
     results: Sequence[int]
+    names: Mapping[int, Names]
 
     @classmethod
     def of(
@@ -213,12 +215,7 @@ class _Flow:
         result = func.body.body
         while isinstance(result, relax.Var) and result.__chandle__() in moved:
             result = moved[result.__chandle__()]
-        return cls(func, values, _read_by(result))
-
-    @property
-    def names(self) -> dict[int, Names]:
-        """Variable -> the names that its value carries, where it carries some."""
-        return {var: own.names for var, own in self.values.items() if own.names}
+        return cls(func, values, _read_by(result), _named_among(values))
 
     @property
     def by_expression(self) -> dict[int, _Value]:
@@ -229,12 +226,17 @@ class _Flow:
         """The flow of a function where some variables are bound to the same values with other
         names."""
         renewed = {var: self.values[var].renewed(value) for var, value in values.items()}
-        return _Flow(func, {**self.values, **renewed}, self.results)
+        every = {**self.values, **renewed}
+        return _Flow(func, every, self.results, _named_among(every))
 
     def has_as_in(self, other: _Flow, var: int) -> bool:
         """Whether a variable has the value here that it has in another flow."""
         own, others = self.values.get(var), other.values.get(var)
         return own is not None and others is not None and own.value.same_as(others.value)
+
+
+def _named_among(values: Mapping[int, _Value]) -> dict[int, Names]:
+    return {var: own.names for var, own in values.items() if own.names}
 
 
 class Flows:
