@@ -35,6 +35,22 @@ def expressions_in(tree: Any, *kinds: Any) -> list[Any]:
     return found
 
 
+def calls_in(tree: Any) -> list[relax.Call]:
+    """The calls in a function or its body, or in all Relax functions of a module, in order.
+
+    They are in normal form: each call is the value of a variable.
+    """
+    if isinstance(tree, tvm.IRModule):
+        return [call for func in relax_functions(tree).values() for call in calls_in(func)]
+    found: list[relax.Call] = []
+    for _, value in bindings_of(tree.body if isinstance(tree, relax.Function) else tree):
+        if isinstance(value, relax.Call):
+            found.append(value)
+        elif isinstance(value, relax.Function):
+            found += calls_in(value)
+    return found
+
+
 def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
     """Variables and what they are bound to, in order, those within branches included."""
     for block in compat.items_of(body.blocks):

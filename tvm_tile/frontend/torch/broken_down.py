@@ -13,7 +13,6 @@ from torch import fx
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.traceback import NodeSource
 
-
 _ATEN = torch.ops.aten
 
 

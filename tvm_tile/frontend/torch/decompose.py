@@ -107,9 +107,7 @@ def tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
             tell_lines(inner, before)
 
 
-def _decomposed(
-    program: ExportedProgram, table: Table, kept: frozenset[Any]
-) -> ExportedProgram:
+def _decomposed(program: ExportedProgram, table: Table, kept: frozenset[Any]) -> ExportedProgram:
     given, program = program, _plain(program)
     if program is None:
         return _by_pytorch(given, table)

@@ -14,7 +14,6 @@ from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.known_extents import known_extents
 from tvm_tile.graph.tile_graph import element_size
 
-
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 _CALL_TIR_IN_PLACE = tvm.ir.Op.get("relax.call_tir_inplace")
 

@@ -14,7 +14,7 @@ from tvm_tile import compat
 from tvm_tile.build.early.dependent_launches import LetsGo, asked_ahead, loaded_share, mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
-from tvm_tile.graph.functions import entries, expressions_in
+from tvm_tile.graph.functions import calls_in, entries
 from tvm_tile.launches.dependent_launches import early_step_seconds
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place
 
@@ -215,7 +215,7 @@ class _Writes:
 
 def _written(func: relax.Function) -> set[Any]:
     """The variables that calls which write in place are given."""
-    calls = [call for call in expressions_in(func, relax.Call) if is_in_place(call)]
+    calls = [call for call in calls_in(func) if is_in_place(call)]
     return {own for call in calls for own in call.args[1].fields if isinstance(own, relax.Var)}
 
 

@@ -9,7 +9,13 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tvm_tile.graph.functions import bindings_of, mutated, with_relax_functions, with_values
+from tvm_tile.graph.functions import (
+    bindings_of,
+    mutated,
+    relax_functions,
+    with_relax_functions,
+    with_values,
+)
 from tvm_tile.graph.user_names import (
     Names,
     names_of,
@@ -44,7 +50,7 @@ class FuseOperators:
         """Called by TVM's pass infrastructure."""
         fuse = relax.transform.FuseOps()
         parting = _Parting(mod)
-        mod = mutated(mod, parting)
+        mod = mutated(mod, parting) if _has_outputs(mod) else mod
         fused, marked = fuse(mod), fuse(with_relax_functions(mod, _marked))
         found: dict[Any, Names] = {}
         for var, func in fused.functions_items():
@@ -55,6 +61,15 @@ class FuseOperators:
                         found[own] = _names_within(marked[value.op])
         fused = with_named_values(fused, found)
         return mutated(fused, _Rejoining(fused)) if parting.has_parted else fused
+
+
+def _has_outputs(mod: tvm.IRModule) -> bool:
+    """Whether a module takes one of several outputs anywhere."""
+    return any(
+        isinstance(value, relax.TupleGetItem)
+        for func in relax_functions(mod).values()
+        for _, value in bindings_of(func.body)
+    )
 
 
 @mutator
