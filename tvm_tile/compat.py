@@ -116,13 +116,6 @@ def make_target(device: Device, host: Any = None) -> Any:
     return Target(target).with_host(Target("llvm") if host is None else host)
 
 
-def items_of(array: Any) -> list[Any]:
-    """The items of one of TVM's arrays: its own iterator takes three times as long."""
-    from tvm_ffi._ffi_api import ArrayGetItem
-
-    return [ArrayGetItem(array, place) for place in range(len(array))]
-
-
 def start_schedule(func: Any) -> Any:
     """A TVM ``Schedule`` of a PrimFunc that takes arguments as they are.
 

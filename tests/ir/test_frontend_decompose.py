@@ -9,8 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tvm_tile.frontend.torch import decompose  # noqa: E402
-from tvm_tile.frontend.torch.broken_down import BrokenDown, KnownParts  # noqa: E402
+from tvm_tile.frontend.torch.broken_down import BrokenDown  # noqa: E402
 from tvm_tile.frontend.torch.decompose import decomposed, decompositions  # noqa: E402
+from tvm_tile.graph.latest import Latest  # noqa: E402
 
 # Deprecations inside PyTorch's own decompositions; the importer ignores them, too.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -65,7 +66,7 @@ def operators(program: Any) -> list[tuple[str, str]]:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The operators of each program that PyTorch is asked to break down, none known before."""
-    monkeypatch.setattr(decompose, "_KNOWN", KnownParts(8))
+    monkeypatch.setattr(decompose, "_KNOWN", Latest(8))
     asked: list[list[str]] = []
     original = torch.export.ExportedProgram.run_decompositions
 
@@ -127,7 +128,7 @@ def test_what_is_known_depends_on_the_type_of_new_tensors(runs: list[list[str]])
 
 
 def test_the_oldest_is_forgotten() -> None:
-    known = KnownParts(2)
+    known: Latest[Any] = Latest(2)
     part = BrokenDown((), (), ())
     for kind in "abc":
         known.keep(kind, part)

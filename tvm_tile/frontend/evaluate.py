@@ -11,9 +11,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_tile.graph.arrays import known_extents
 from tvm_tile.graph.codes import numpy_dtype
 from tvm_tile.graph.constant_tensors import elements_of
-from tvm_tile.graph.known_extents import known_extents
 
 Evaluate = Callable[..., np.ndarray]
 

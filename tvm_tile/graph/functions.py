@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tvm_tile import compat
+from tvm_tile.graph.arrays import items_of
 
 
 def is_tensor(param: Any) -> bool:
@@ -53,8 +53,8 @@ def calls_in(tree: Any) -> list[relax.Call]:
 
 def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
     """Variables and what they are bound to, in order, those within branches included."""
-    for block in compat.items_of(body.blocks):
-        for binding in compat.items_of(block.bindings):
+    for block in items_of(body.blocks):
+        for binding in items_of(block.bindings):
             value = binding.value
             if isinstance(value, relax.If):
                 yield from bindings_of(value.true_branch)
@@ -76,8 +76,8 @@ def with_values(func: relax.Function, values: dict[int, Any]) -> relax.Function:
 
 def _with_values(body: relax.SeqExpr, values: dict[int, Any]) -> relax.SeqExpr:
     blocks = [
-        type(block)([_bound(binding, values) for binding in compat.items_of(block.bindings)])
-        for block in compat.items_of(body.blocks)
+        type(block)([_bound(binding, values) for binding in items_of(block.bindings)])
+        for block in items_of(body.blocks)
     ]
     renewed = relax.SeqExpr(blocks, body.body)
     relax.expr._update_type(renewed, body.ty)

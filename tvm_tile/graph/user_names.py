@@ -26,7 +26,7 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
-from tvm_tile import compat
+from tvm_tile.graph.arrays import items_of
 from tvm_tile.graph.functions import bindings_of, relax_functions, with_values
 
 _BETWEEN = "\n"  # names in the text of a span
@@ -172,7 +172,7 @@ class _Value:
 
 def _read_by(value: Any) -> tuple[int, ...]:
     """Handles of the variables that an expression reads, in order."""
-    return tuple(var.__chandle__() for var in compat.items_of(relax.analysis.free_vars(value)))
+    return tuple(var.__chandle__() for var in items_of(relax.analysis.free_vars(value)))
 
 
 @dataclass(frozen=True, slots=True)

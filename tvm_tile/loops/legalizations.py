@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax
 
-from tvm_tile.graph.known_extents import known_extents
+from tvm_tile.graph.arrays import known_extents
 from tvm_tile.loops.arithmetic import (
     division,
     negated,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,8 @@ from tvm import ir, relax, tirx
 from tvm.target import Target
 from tvm_ffi import StructuralKey
 
-from tvm_tile import compat
+from tvm_tile.graph.arrays import items_of
+from tvm_tile.graph.latest import Latest
 from tvm_tile.loops.legalizations import LEGALIZATIONS, Legalization, has_open_extents
 
 
@@ -50,7 +51,7 @@ class _Remembered:
         if key is None:
             return own(builder, call)
         if key not in self._known:
-            loops = _loops_of(_Asked(key, own, _without_values(call)))
+            loops = _loops_of(key, own, call)
             if loops is None:
                 return own(builder, call)
             self._known[key] = builder.add_func(loops.func, loops.name), loops
@@ -58,15 +59,6 @@ class _Remembered:
         every = _operands(call)
         operands = relax.Tuple([every[place] for place in loops.places])
         return relax.Call(loops.op, [function, operands], loops.attrs, loops.types)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A call that is to become loops, by a legalization, and the key of both."""
-
-    key: Any
-    legalize: Legalization = field(compare=False)
-    call: relax.Call = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +80,31 @@ class _Loops:
     types: Any
 
 
-@functools.lru_cache(maxsize=4096)
-def _loops_of(asked: _Asked) -> _Loops | None:
-    """What a call becomes; ``None`` where that is no call of loops of its operands alone."""
+_LATEST: Latest[_Loops | bool] = Latest(4096)  # or False for calls that become no loops alone
+
+
+def _loops_of(key: Any, legalize: Legalization, call: relax.Call) -> _Loops | None:
+    """What a call becomes; ``None`` where that is no call of loops of its operands alone.
+
+    TVM names loops by the variables that they are first written for.
+    """
+    every = _operands(call)
+    names = tuple(str(own.name) if isinstance(own, relax.Var) else "" for own in every)
+    found = _LATEST.find((key, names))
+    if found is None:
+        found = _written(legalize, call) or False
+        _LATEST.keep((key, names), found)
+    return found if isinstance(found, _Loops) else None
+
+
+def _written(legalize: Legalization, call: relax.Call) -> _Loops | None:
+    """What a call becomes in a module of its own; ``None`` as above."""
     builder = relax.BlockBuilder()
     try:
-        found = asked.legalize(builder, asked.call)
+        found = legalize(builder, call)
     except Exception:  # it writes more than loops, for which it wants a function around it
         return None
-    places = _places(found, asked.call)
+    places = _places(found, call)
     if places is None:
         return None
     function = found.args[0]
@@ -109,7 +117,7 @@ def _key_of(call: relax.Call) -> Any:
     if has_open_extents(call):
         return None
     places = {arg.__chandle__(): n for n, arg in reversed(list(enumerate(_operands(call))))}
-    keys = [_operand_key(arg, places) for arg in compat.items_of(call.args)]
+    keys = [_operand_key(arg, places) for arg in items_of(call.args)]
     if None in keys:
         return None
     is_placed = Target.current(allow_none=True) is not None  # some loops are a GPU's
@@ -123,7 +131,7 @@ def _operand_key(arg: relax.Expr, places: Mapping[int, int]) -> Any:
     if _is_opaque(arg):
         return places[arg.__chandle__()], StructuralKey(arg.ty)
     if isinstance(arg, relax.Tuple):
-        keys = tuple(_operand_key(own, places) for own in compat.items_of(arg.fields))
+        keys = tuple(_operand_key(own, places) for own in items_of(arg.fields))
         return None if None in keys else (-1, keys)
     is_scalar = isinstance(arg, ir.GenericConst) and arg.ty.ndim == 0
     is_known = is_scalar or isinstance(arg, relax.ShapeExpr | tirx.IntImm | tirx.FloatImm)
@@ -133,8 +141,8 @@ def _operand_key(arg: relax.Expr, places: Mapping[int, int]) -> Any:
 def _operands(call: relax.Call) -> list[Any]:
     """The operands of a call, those in tuples one by one."""
     found: list[Any] = []
-    for arg in compat.items_of(call.args):
-        found += compat.items_of(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
+    for arg in items_of(call.args):
+        found += items_of(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
     return found
 
 
@@ -145,29 +153,8 @@ def _is_opaque(arg: relax.Expr) -> bool:
     """
     if not isinstance(arg.ty, relax.TensorType) or arg.ty.ndim == 0:
         return False
-    return _is_weight(arg) or isinstance(arg, relax.Var)
-
-
-def _is_weight(arg: relax.Expr) -> bool:
-    """Whether an operand is a constant of which no legalization takes the numbers."""
-    return isinstance(arg, ir.GenericConst) and arg.ty.ndim > 0 and "float" in str(arg.ty.dtype)
-
-
-def _without_values(call: relax.Call) -> relax.Call:
-    """A call like this one that keeps no weights alive: of variables in their places."""
-    weights = {own.__chandle__(): own for own in _operands(call) if _is_weight(own)}
-    if not weights:
-        return call
-    places = {handle: relax.Var("x", own.ty) for handle, own in weights.items()}
-
-    def bare(arg: Any) -> Any:
-        if isinstance(arg, relax.Tuple):
-            return relax.Tuple([bare(own) for own in arg.fields])
-        return places.get(arg.__chandle__(), arg)
-
-    made = relax.Call(call.op, [bare(arg) for arg in call.args], call.attrs, call.ty_args)
-    relax.expr._update_type(made, call.ty)
-    return made
+    is_weight = isinstance(arg, ir.GenericConst) and "float" in str(arg.ty.dtype)
+    return is_weight or isinstance(arg, relax.Var)
 
 
 def _places(found: Any, call: relax.Call) -> list[int] | None:
@@ -177,5 +164,5 @@ def _places(found: Any, call: relax.Call) -> list[int] | None:
     if len(found.args) != 2 or not isinstance(found.args[1], relax.Tuple):
         return None
     places = {arg.__chandle__(): n for n, arg in reversed(list(enumerate(_operands(call))))}
-    taken = [places.get(own.__chandle__()) for own in compat.items_of(found.args[1].fields)]
+    taken = [places.get(own.__chandle__()) for own in items_of(found.args[1].fields)]
     return None if None in taken else [place for place in taken if place is not None]

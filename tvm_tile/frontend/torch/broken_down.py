@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,30 +118,6 @@ class BrokenDown:
             if node not in tensors:
                 node.meta["val"] = value
         return made
-
-
-class KnownParts:
-    """What operators have become, for all programs; threads may share it.
-
-    Args:
-        most: operators that are kept, the latest: some 10 KB each.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._parts: dict[Hashable, BrokenDown] = {}
-        self._lock = threading.Lock()
-
-    def find(self, kind: Hashable) -> BrokenDown | None:
-        """What an operator of a kind has become, where that is known."""
-        return self._parts.get(kind)
-
-    def keep(self, kind: Hashable, part: BrokenDown) -> None:
-        """Keep what one has become, and forget what was kept first where there are too many."""
-        with self._lock:
-            self._parts[kind] = part
-            while len(self._parts) > self._most:
-                del self._parts[next(iter(self._parts))]
 
 
 def kind_of(node: fx.Node) -> Any:

@@ -26,7 +26,6 @@ from torch.utils import _pytree as pytree
 
 from tvm_tile.frontend.torch.broken_down import (
     BrokenDown,
-    KnownParts,
     empty_like,
     kind_of,
     tensors_of,
@@ -44,13 +43,14 @@ from tvm_tile.frontend.torch.own_decompositions import (
     OWN_DECOMPOSITIONS,
     own_decompositions,
 )
+from tvm_tile.graph.latest import Latest
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
 # PyTorch writes their parts into views of the result, and cannot trace that.
 _MAKERS_OF_COMPLEX = frozenset({_ATEN.complex.default, _ATEN.polar.default})
 _PASS = "decomposed"  # as nodes say where they are from
-_KNOWN = KnownParts(2048)
+_KNOWN: Latest[BrokenDown] = Latest(2048)  # of some 10 KB each
 
 BROKEN_DOWN_BY_US = frozenset(
     {ATTENTION, _ATEN.instance_norm.default, _ATEN.histc.default, _ATEN._grouped_mm.default}

@@ -10,8 +10,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
+from tvm_tile.graph.arrays import known_extents
 from tvm_tile.graph.functions import mutated
-from tvm_tile.graph.known_extents import known_extents
 from tvm_tile.graph.tile_graph import element_size
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")

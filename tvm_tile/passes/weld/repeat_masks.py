@@ -9,8 +9,8 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
-from tvm_tile import compat
 from tvm_tile.frontend.fold import is_large
+from tvm_tile.graph.arrays import items_of
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, elements_in, is_call_tir
@@ -94,7 +94,7 @@ class _MaskRepeating(ModuleRewriter):
 
     def _may_be_mask(self, value: relax.Call) -> bool:
         """Whether a call makes or takes bools, or makes as many numbers as a mask has at least."""
-        elements, taken = elements_in(value), compat.items_of(value.args[1].fields)
+        elements, taken = elements_in(value), items_of(value.args[1].fields)
         if not elements:
             return False
         is_bool = any(str(getattr(own.ty, "dtype", "")) == "bool" for own in (value, *taken))
