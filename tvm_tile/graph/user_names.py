@@ -190,7 +190,7 @@ class _Flow:
     """
 
     func: relax.Function
-    values: Mapping[int, _Value]
+    values: dict[int, _Value]
     results: Sequence[int]
     names: Mapping[int, Names]
 
@@ -302,18 +302,18 @@ def _heirs(before: _Flow, after: _Flow) -> Mapping[int, set[int]]:
             constant.add(var)
     heirs: dict[int, set[int]] = {}
     outputs = dict(zip(before.results, after.results, strict=False))
-    for var in reversed(before.values):
-        if var in after.values or var in constant:
+    for gone in reversed(before.values):
+        if gone in after.values or gone in constant:
             continue
-        heirs[var] = {outputs[var]} if outputs.get(var) in after.values else set()
-        for reader in readers.get(var, ()):
+        heirs[gone] = {outputs[gone]} if outputs.get(gone) in after.values else set()
+        for reader in readers.get(gone, ()):
             if reader in heirs:
-                heirs[var] |= heirs[reader]
+                heirs[gone] |= heirs[reader]
             elif reader in after.values:
                 new = set(after.values[reader].reads) - set(before.values[reader].reads)
                 # What it was made of, and is as it was, does not hold it.
-                new -= {v for v in before.values[var].reads if after.has_as_in(before, v)}
-                heirs[var] |= {v for v in new if v in after.values} or {reader}
+                new -= {v for v in before.values[gone].reads if after.has_as_in(before, v)}
+                heirs[gone] |= {v for v in new if v in after.values} or {reader}
     return heirs
 
 

@@ -67,7 +67,7 @@ class _Loops:
 
     Attributes:
         func: the loops.
-        name: what they are called, if nothing else of the module is.
+        name: hint of their name in a module.
         places: which operands of the operator they take.
         op, attrs, types: of the call.
     """

@@ -18,7 +18,7 @@ from tvm_tile.frontend.asked import Asked
 from tvm_tile.graph.open_extents import Open
 from tvm_tile.options import Options, checked_options, require_no_runs, with_options
 from tvm_tile.passes import FirstChoices, matrix_dtypes
-from tvm_tile.passes.shared_steps import sharing_steps
+from tvm_tile.passes.ir.shared_steps import sharing_steps
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import HeldMemory

@@ -12,6 +12,7 @@ from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.graph.user_names import Flows, handed_on
 from tvm_tile.loops.remembered import remembering
+from tvm_tile.passes.ir.shared_steps import SharedSteps
 from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
 from tvm_tile.passes.lower.check_ends import CheckEnds
 from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
@@ -35,7 +36,6 @@ from tvm_tile.passes.operators.simplify_places import SimplifyPlaces
 from tvm_tile.passes.operators.slice_splits import SliceSplits
 from tvm_tile.passes.operators.widen_late import WidenLate
 from tvm_tile.passes.scheduling.first_choices import FirstChoices, predicted_cost
-from tvm_tile.passes.shared_steps import SharedSteps
 from tvm_tile.passes.state.separate_in_place import SeparateInPlace
 from tvm_tile.passes.weld.fuse_operators import FuseOperators
 from tvm_tile.passes.weld.fuse_tiles import FuseTiles, Record

@@ -19,6 +19,7 @@ from tvm_tile.passes import (
     ListKeys,
     SkipZeros,
 )
+from tvm_tile.passes.ir.shared_steps import shared_steps
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
@@ -28,7 +29,6 @@ from tvm_tile.passes.sequence import (
     stock_fusion,
     welding,
 )
-from tvm_tile.passes.shared_steps import shared_steps
 from tvm_tile.passes.state.copy_ends import CopyEnds
 from tvm_tile.passes.state.write_state import WriteState
 from tvm_tile.report.coded_weights import CodedWeight

@@ -73,7 +73,8 @@ class BrokenDown:
 
     @classmethod
     def _of_norm(cls, node: fx.Node) -> BrokenDown | None:
-        """Of a batch norm by given statistics, with a scale and a shift, all of one type."""
+        """What a batch norm by given statistics becomes, with a scale and a shift, all of one
+        type."""
         *tensors, training, momentum, epsilon, _ = node.args
         if training or not all(isinstance(own, fx.Node) for own in tensors):
             return None

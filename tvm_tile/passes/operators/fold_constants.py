@@ -18,11 +18,10 @@ from tvm_tile.graph.constant_tensors import elements_of
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.graph.functions import bindings_of, is_tensor, with_relax_functions, with_values
 from tvm_tile.loops.decoding import format_of
-from tvm_tile.passes.ir.rewriter import is_call_tir
-from tvm_tile.passes.scheduling.first_choices import content_of
+from tvm_tile.passes.ir.rewriter import is_call_tir, size_of
 
 _ARGUMENTS = 2  # of a call whose function takes tensors alone
-_MOST_BYTES = 1 << 16  # of a constant, for what is made of it to be kept
+_MOST_BYTES = 1 << 16  # of a constant and of what is made of it, for that to be kept
 
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
@@ -44,7 +43,7 @@ class FoldConstants:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        folding = _Folding(mod, self.is_open)
+        folding = _Computing(mod, self.is_open)
         computed = with_relax_functions(mod, folding.computed)
         functions = {v: f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
         shown = computed.clone()
@@ -58,7 +57,7 @@ class FoldConstants:
         return folded
 
 
-class _Folding:
+class _Computing:
     """Computes what calls of functions on constants give, each once for all models.
 
     Attributes:
@@ -84,8 +83,6 @@ class _Folding:
                 if found is None and all(self._is_known(own, left) for own in given):
                     left.add(key)
                     self.left.add(str(value.args[0].name_hint))
-            elif found is None and left.issuperset(map(_handle, relax.analysis.free_vars(value))):
-                left.add(key)  # one of a tuple
             if found is not None:
                 known[key] = found
         changed = {key: own for key, own in changed.items() if own is not None}
@@ -107,10 +104,10 @@ class _Folding:
         if not isinstance(call.ty, relax.TensorType):
             return None
         func, ty = self._mod[call.args[0]], call.ty
-        if any(elements_of(own).nbytes > _MOST_BYTES for own in given):
+        if any(size_of(own) > _MOST_BYTES for own in (ty, *(own.ty for own in given))):
             return _computed(func, given, ty)
         values = tuple((StructuralKey(own.ty), elements_of(own).tobytes()) for own in given)
-        key = content_of(func), values
+        key = StructuralKey(func.without_attr("global_symbol")), values
         return _known_value(_Asked(key, func, tuple(given), ty))
 
 
