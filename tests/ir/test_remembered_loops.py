@@ -96,6 +96,12 @@ def test_what_is_known_of_another_module_changes_nothing(written: list[str]) -> 
         assert ours.script() == wanted.script()  # of the same names, too
 
 
+def test_modules_may_have_none_in_common(written: list[str]) -> None:
+    for _ in range(2):
+        relax.transform.LegalizeOps(remembering(across_models=False))(layers())
+    assert written.count("matmul") == written.count("softmax") == 2
+
+
 def test_no_weights_are_kept() -> None:
     known: Latest[Any] = Latest(64)
     with pytest.MonkeyPatch.context() as patched:

@@ -17,15 +17,19 @@ from tvm_tile.graph.latest import Latest
 from tvm_tile.loops.legalizations import LEGALIZATIONS, Legalization, has_open_extents
 
 
-def remembering() -> dict[str, Legalization]:
+def remembering(*, across_models: bool = True) -> dict[str, Legalization]:
     """The legalization of each operator, for one ``LegalizeOps``: ours, or else TVM's.
 
     To write the loops of a call takes a millisecond, and to find that another call has the same,
     which TVM does afterwards, spares none of it. Calls are alike whose operators, attributes and
     operands' types are equal, as long as no operand may be looked into. Those of another module get
     the same functions, too, by the names that they would have.
+
+    Args:
+        across_models: whether modules may have functions in common. Where functions are put into
+            others, as those of open extents are, names tell which expressions these share.
     """
-    memory = _Remembered()
+    memory = _Remembered(across_models)
     return {name: partial(memory.legalized, own) for name, own in _every().items()}
 
 
@@ -39,7 +43,8 @@ def _every() -> dict[str, Legalization]:
 class _Remembered:
     """What calls of operators became within one builder, whose module has the functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, across_models: bool) -> None:
+        self._latest = _LATEST if across_models else None
         self._builder: Any = None
         self._known: dict[Any, tuple[Any, _Loops]] = {}
 
@@ -51,7 +56,7 @@ class _Remembered:
         if key is None:
             return own(builder, call)
         if key not in self._known:
-            loops = _loops_of(key, own, call)
+            loops = _loops_of(key, own, call, self._latest)
             if loops is None:
                 return own(builder, call)
             self._known[key] = builder.add_func(loops.func, loops.name), loops
@@ -83,17 +88,21 @@ class _Loops:
 _LATEST: Latest[_Loops | bool] = Latest(4096)  # or False for calls that become no loops alone
 
 
-def _loops_of(key: Any, legalize: Legalization, call: relax.Call) -> _Loops | None:
+def _loops_of(
+    key: Any, legalize: Legalization, call: relax.Call, latest: Latest[_Loops | bool] | None
+) -> _Loops | None:
     """What a call becomes; ``None`` where that is no call of loops of its operands alone.
 
     TVM names loops by the variables that they are first written for.
     """
+    if latest is None:
+        return _written(legalize, call)
     every = _operands(call)
     names = tuple(str(own.name) if isinstance(own, relax.Var) else "" for own in every)
-    found = _LATEST.find((key, names))
+    found = latest.find((key, names))
     if found is None:
         found = _written(legalize, call) or False
-        _LATEST.keep((key, names), found)
+        latest.keep((key, names), found)
     return found if isinstance(found, _Loops) else None
 
 

@@ -67,11 +67,12 @@ def fusion_passes(
     grouping: Sequence[tvm.transform.Pass] = (),
     *,
     as_stored: bool = False,
+    is_open: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes that make loops of operators and groups of loops; plain reshapes become views.
 
     What ``grouping`` joins, while they are operators, becomes loops at once. All constants are read
-    as they are stored, if ``as_stored``.
+    as they are stored, if ``as_stored``. Functions of open extents are those of no other model.
     """
     multiplied = matrix_dtypes(device)
     return [
@@ -93,7 +94,7 @@ def fusion_passes(
         WidenLate(),
         ShareEqualValues(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(remembering()),
+        relax.transform.LegalizeOps(remembering(across_models=not is_open)),
         EmptyResults(),
         EmptySums(),
         InfiniteExtrema(),
@@ -119,7 +120,7 @@ def operator_loops() -> list[tvm.transform.Pass]:
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(remembering()),
+        relax.transform.LegalizeOps(remembering(across_models=False)),
     ]
 
 

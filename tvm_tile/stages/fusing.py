@@ -111,7 +111,7 @@ def fuse(
     tables = [ListKeys(device, first)] if weld and not is_open else []
     ends = [CopyEnds(device)] if graphs else []
     codes = ChooseCodes(device, low_bit, cost, coded.append)
-    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
+    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored, is_open=is_open)
     passes = [codes, *fusing, *layouts, *tables, WriteState(state), *ends]
     with compat.make_target(device):
         fused = rename_by_content(run_passes(passes, mod, shared=shared_steps()))
