@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -100,7 +101,9 @@ class Oracle:
         """The reports of a model at some places, imported once for those that take it alike."""
         imported: dict[Any, tuple[Imported, Opening | None]] = {}
         reports = []
-        with one_compilation(), sharing_steps():
+        # For one device, modules between passes would be kept for nobody.
+        sharing = sharing_steps() if len(places) > 1 else nullcontext()
+        with one_compilation(), sharing:
             for place in places:
                 watch = Stopwatch()
                 importer = partial(
