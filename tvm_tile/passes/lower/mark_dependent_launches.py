@@ -131,11 +131,11 @@ class _Body:
         return cls(func.body, func)
 
     def asked_ahead(self) -> frozenset[str] | None:
-        """See :func:`~tvm_tile.build.early.dependent_launches.asked_ahead`."""
+        """What ``asked_ahead`` tells of the function."""
         return _asked_ahead(self)
 
     def loaded_share(self, constants: Collection[str]) -> float:
-        """See :func:`~tvm_tile.build.early.dependent_launches.loaded_share`."""
+        """What ``loaded_share`` tells of the function."""
         return _loaded_share(self, frozenset(constants))
 
 
