@@ -11,6 +11,7 @@ import pytest
 from tvm import relax, te, tirx
 
 from tvm_tile.build.exact.in_tvm import exact_in_tvm
+from tvm_tile.passes.operators import fold_constants
 from tvm_tile.passes.operators.fold_constants import FoldConstants
 from tvm_tile.verify.reference import References
 
@@ -90,3 +91,45 @@ def test_constants_are_folded_as_kernels_would() -> None:
     folded = call.args[1].fields[1].value.numpy()
     np.testing.assert_array_equal(folded, np.maximum(X, Y).astype("float32"))
     assert after[call.args[0]].same_as(before[call.args[0]])  # what kernels are made of
+
+
+def both_ways(x: te.Tensor, y: te.Tensor) -> list[te.Tensor]:
+    return [larger_of(x, y), te.compute(x.shape, lambda i: tirx.min(x[i], y[i]), "smaller")]
+
+
+def of_constants(x: np.ndarray, y: np.ndarray) -> Any:
+    """What functions make of two constants, one behind the other, the last one a tuple."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            larger = builder.emit_te(larger_of, *map(relax.const, (x, y)))
+            again = builder.emit_te(larger_of, larger, larger)
+            parts = builder.emit_te(both_ways, again, relax.const(y))
+            smaller = builder.emit(relax.TupleGetItem(parts, 1))
+            output = builder.emit_output(builder.call_te(larger_of, data, smaller))
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def first_constants(mod: Any) -> list[np.ndarray]:
+    binding = mod["main"].body.blocks[0].bindings[0]
+    return [own.value.numpy() for own in binding.value.fields]
+
+
+def test_constants_are_folded_behind_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[Any] = []
+    original = fold_constants._computed
+
+    def noted(*given: Any) -> Any:
+        computed.append(given)
+        return original(*given)
+
+    monkeypatch.setattr(fold_constants, "_computed", noted)
+    fold_constants._known_value.cache_clear()
+    generator = np.random.default_rng(0)
+    x, y, z = generator.standard_normal((3, 7)).astype("float32")
+    for other, asked in ((y, 2), (y, 2), (z, 4)):  # other numbers are other constants
+        found = first_constants(FoldConstants()(of_constants(x, other)))
+        np.testing.assert_array_equal(found, [np.maximum(x, other), other])
+        assert len(computed) == asked

@@ -8,11 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tvm_tile.frontend.torch import decompose  # noqa: E402
+from tvm_tile.frontend.torch.broken_down import BrokenDown  # noqa: E402
 from tvm_tile.frontend.torch.decompose import decomposed, decompositions  # noqa: E402
+from tvm_tile.graph.latest import Latest  # noqa: E402
 
 # Deprecations inside PyTorch's own decompositions; the importer ignores them, too.
 pytestmark = pytest.mark.filterwarnings("ignore")
-BATCH_NORM = torch.ops.aten.batch_norm.default
+CHUNK = torch.ops.aten.chunk.default
 
 
 class Repeated(torch.nn.Module):
@@ -62,12 +65,13 @@ def operators(program: Any) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The operators of each program that PyTorch is asked to break down."""
+    """The operators of each program that PyTorch is asked to break down, none known before."""
+    monkeypatch.setattr(decompose, "_KNOWN", Latest(8))
     asked: list[list[str]] = []
     original = torch.export.ExportedProgram.run_decompositions
 
     def noted(self: Any, *args: Any) -> Any:
-        calls = self.graph.find_nodes(op="call_function", target=BATCH_NORM)
+        calls = self.graph.find_nodes(op="call_function", target=CHUNK)
         asked.append([str(node.target) for node in calls])
         return original(self, *args)
 
@@ -99,9 +103,50 @@ def test_the_program_is_left_alone() -> None:
 
 def test_equal_operators_are_broken_down_once(runs: list[list[str]]) -> None:
     program = exported(Repeated(), (2, 4, 6, 6))
-    assert len(program.graph.find_nodes(op="call_function", target=BATCH_NORM)) == 3
+    assert len(program.graph.find_nodes(op="call_function", target=CHUNK)) == 3
     decomposed(program)
-    assert runs == [[str(BATCH_NORM)]]
+    assert runs == [[str(CHUNK)]]
+
+
+def test_what_is_known_of_another_program_is_not_asked_again(runs: list[list[str]]) -> None:
+    first = decomposed(exported(Repeated(), (2, 4, 6, 6)))
+    again = decomposed(exported(Repeated(), (2, 4, 6, 6)))
+    assert len(runs) == 1
+    assert operators(again) == operators(first)
+    decomposed(exported(Repeated(), (2, 4, 8, 6)))  # other extents
+    assert len(runs) == 2
+
+
+def test_what_is_known_depends_on_the_type_of_new_tensors(runs: list[list[str]]) -> None:
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            decomposed(exported(Repeated(), (2, 4, 6, 6)))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert len(runs) == 2
+
+
+def test_the_oldest_is_forgotten() -> None:
+    known: Latest[Any] = Latest(2)
+    part = BrokenDown((), (), ())
+    for kind in "abc":
+        known.keep(kind, part)
+    assert [known.find(kind) is part for kind in "abc"] == [False, True, True]
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float16", "float32")])
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norms_are_what_pytorch_makes_of_them(training: bool, dtypes: Any) -> None:
+    class Norm(torch.nn.Module):
+        def forward(self, x: Any, row: Any) -> Any:
+            return torch.nn.functional.batch_norm(x, row, row, row, row, training)
+
+    x, row = (getattr(torch, dtype) for dtype in dtypes)
+    inputs = torch.ones(2, 4, 3, dtype=x), torch.ones(4, dtype=row)
+    program = torch.export.export(Norm().eval(), inputs)
+    found, expected = decomposed(program), program.run_decompositions(decompositions())
+    assert operators(found) == operators(expected)
 
 
 def test_nothing_to_break_down(runs: list[list[str]]) -> None:
@@ -116,9 +161,9 @@ def test_writing_into_operands_and_open_sizes_are_left_to_pytorch(runs: list[lis
         exported(Repeated(), (2, 4, 6, 6), dynamic_shapes=({0: torch.export.Dim("batch")},)),
     ):
         runs.clear()
-        count = len(program.graph.find_nodes(op="call_function", target=BATCH_NORM))
+        count = len(program.graph.find_nodes(op="call_function", target=CHUNK))
         found = decomposed(program)
-        assert runs == [[str(BATCH_NORM)] * count]
+        assert runs == [[str(CHUNK)] * count]
         assert not any("chunk" in name for name, _ in operators(found))
 
 

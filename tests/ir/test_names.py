@@ -17,7 +17,8 @@ from tvm.script import relax as R
 
 import tvm_tile
 from tvm_tile import Open, Options
-from tvm_tile.graph.user_names import bindings_of, handed_on, named, names_of, united
+from tvm_tile.graph.functions import bindings_of
+from tvm_tile.graph.user_names import handed_on, named, names_of, united
 from tvm_tile.stages.forced import Forced
 
 DEVICE = "nvidia/h200"

@@ -10,8 +10,10 @@ import pytest
 tvm = pytest.importorskip("tvm")
 
 from tvm import relax  # noqa: E402
+from tvm_ffi import StructuralKey  # noqa: E402
 
-from tvm_tile.loops import LEGALIZATIONS  # noqa: E402
+from tvm_tile.graph.latest import Latest  # noqa: E402
+from tvm_tile.loops import LEGALIZATIONS, remembered  # noqa: E402
 from tvm_tile.loops.remembered import remembering  # noqa: E402
 
 
@@ -52,7 +54,9 @@ def test_they_are_what_each_call_would_have() -> None:
     tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps(dict(LEGALIZATIONS))(mod))
 
 
-def test_they_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operators whose loops are written, none of which was known before."""
     written: list[str] = []
     original = relax.BlockBuilder.call_te
 
@@ -61,8 +65,61 @@ def test_they_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(relax.BlockBuilder, "call_te", noted)
+    monkeypatch.setattr(remembered, "_LATEST", Latest(64))
+    return written
+
+
+def test_they_are_written_once(written: list[str]) -> None:
     relax.transform.LegalizeOps(remembering())(layers())
     assert written.count("matmul") == written.count("softmax") == written.count("reshape") == 1
+    assert written.count("strided_slice") == 2  # from two places
+    assert written.count("concatenate") == 1
+    relax.transform.LegalizeOps(remembering())(layers())
+    assert written.count("matmul") == written.count("concatenate") == 1
+
+
+def row_times(number: float, name: str = "x") -> Any:
+    builder = relax.BlockBuilder()
+    x = relax.Var(name, relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.multiply(x, relax.const(np.float32(number))))
+            output = builder.emit_output(relax.op.mean(made, axis=[1]))
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def test_what_is_known_of_another_module_changes_nothing(written: list[str]) -> None:
+    for mod in (row_times(2), row_times(3), row_times(2, "y"), row_times(3)):
+        ours = relax.transform.LegalizeOps(remembering())(mod)
+        wanted = relax.transform.LegalizeOps(dict(LEGALIZATIONS))(mod)
+        assert ours.script() == wanted.script()  # of the same names, too
+
+
+def test_modules_may_have_none_in_common(written: list[str]) -> None:
+    for _ in range(2):
+        relax.transform.LegalizeOps(remembering(across_models=False))(layers())
+    assert written.count("matmul") == written.count("softmax") == 2
+
+
+def test_no_weights_are_kept() -> None:
+    known: Latest[Any] = Latest(64)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(remembered, "_LATEST", known)
+        relax.transform.LegalizeOps(remembering())(layers())
+    assert known._found
+    for (key, _), loops in known._found.items():
+        assert not weights_in(key) + weights_in(loops), key
+
+
+def weights_in(value: Any) -> list[Any]:
+    """The constants of several elements that something holds."""
+    if isinstance(value, tuple | list):
+        return [weight for own in value for weight in weights_in(own)]
+    if isinstance(value, remembered._Loops):
+        return weights_in([value.func, value.op, value.attrs, value.types])
+    held = getattr(value, "key", value) if isinstance(value, StructuralKey) else value
+    return [held] if isinstance(held, tvm.ir.GenericConst) and held.ty.ndim else []
 
 
 def test_another_module_gets_functions_of_its_own() -> None:

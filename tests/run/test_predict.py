@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import tvm
 
 import tvm_tile
 from tvm_tile import Open, Options
@@ -205,6 +206,27 @@ def test_an_oracle_goes_to_other_processes() -> None:
     assert {name: known(one) for name, one in there.items()} == {
         name: known(one) for name, one in here.items()
     }
+
+
+def test_passes_that_ask_for_no_device_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    original = tvm.transform.Sequential.__call__
+
+    def told(self: Any, mod: Any) -> Any:
+        ran.extend(str(step.info.name) for step in self.passes)
+        return original(self, mod)
+
+    monkeypatch.setattr(tvm.transform.Sequential, "__call__", told)
+    oracle = tvm_tile.Oracle("nvidia/h200", "nvidia/h100")
+    program = program_of("convolutions")
+    reports = oracle.on_all(program)
+    assert ran.count("ChannelsLast") == ran.count("InlineConstants") == 1
+    assert ran.count("FuseTiles") == 2  # which ask it
+    for name, report in reports.items():
+        assert known(report) == known(tvm_tile.predict(program, name))
+    ran.clear()
+    oracle.on_all(program)
+    assert ran.count("ChannelsLast") == 1  # of another model, as far as anybody knows
 
 
 def test_an_oracle_forgets_what_is_oldest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvm_tile.graph.arrays import known_extents
 from tvm_tile.graph.codes import numpy_dtype
 from tvm_tile.graph.constant_tensors import elements_of
 
@@ -281,12 +282,7 @@ def _numpy_knows(dtype: str) -> bool:
 
 def static_shape(ty: Any) -> tuple[int, ...] | None:
     """Extents of a tensor type; ``None`` of any other, and where one is open."""
-    # A shape that is computed is a variable.
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape):
-        return None
-    return tuple(int(extent.value) for extent in ty.shape)
+    return known_extents(ty.shape) if isinstance(ty, relax.TensorType) else None
 
 
 def broadcast_shape(ty: Any, rank: int) -> tuple[int, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import tvm
 from tvm import relax, tirx
+
+from tvm_tile.graph.arrays import items_of
 
 
 def is_tensor(param: Any) -> bool:
@@ -31,6 +33,69 @@ def expressions_in(tree: Any, *kinds: Any) -> list[Any]:
     for own in relax_functions(tree).values() if isinstance(tree, tvm.IRModule) else (tree,):
         relax.analysis.post_order_visit(own, visit)
     return found
+
+
+def calls_in(tree: Any) -> list[relax.Call]:
+    """The calls in a function or its body, or in all Relax functions of a module, in order.
+
+    They are in normal form: each call is the value of a variable.
+    """
+    if isinstance(tree, tvm.IRModule):
+        return [call for func in relax_functions(tree).values() for call in calls_in(func)]
+    found: list[relax.Call] = []
+    for _, value in bindings_of(tree.body if isinstance(tree, relax.Function) else tree):
+        if isinstance(value, relax.Call):
+            found.append(value)
+        elif isinstance(value, relax.Function):
+            found += calls_in(value)
+    return found
+
+
+def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
+    """Variables and what they are bound to, in order, those within branches included."""
+    for block in items_of(body.blocks):
+        for binding in items_of(block.bindings):
+            value = binding.value
+            if isinstance(value, relax.If):
+                yield from bindings_of(value.true_branch)
+                yield from bindings_of(value.false_branch)
+            yield binding.var, value
+
+
+def with_values(func: relax.Function, values: dict[int, Any]) -> relax.Function:
+    """A function some of whose variables are bound to others of the same types.
+
+    Args:
+        func: the function.
+        values: handle of a variable -> what it is bound to; those of branches are added that are
+            not as before.
+    """
+    body = _with_values(func.body, values)
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+
+
+def _with_values(body: relax.SeqExpr, values: dict[int, Any]) -> relax.SeqExpr:
+    blocks = [
+        type(block)([_bound(binding, values) for binding in items_of(block.bindings)])
+        for block in items_of(body.blocks)
+    ]
+    renewed = relax.SeqExpr(blocks, body.body)
+    relax.expr._update_type(renewed, body.ty)
+    return renewed
+
+
+def _bound(binding: Any, values: dict[int, Any]) -> Any:
+    """A binding to what its variable is to be bound to."""
+    value, key = binding.value, binding.var.__chandle__()
+    if isinstance(value, relax.If):
+        both = value.true_branch, value.false_branch
+        values[key] = relax.If(value.cond, *(_with_values(branch, values) for branch in both))
+        relax.expr._update_type(values[key], value.ty)
+    if key not in values:
+        return binding
+    if isinstance(binding, relax.MatchCast):
+        return relax.MatchCast(binding.var, values[key], binding.ty)
+    return relax.VarBinding(binding.var, values[key])
 
 
 def with_prim_funcs(

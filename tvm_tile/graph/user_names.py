@@ -18,7 +18,7 @@ In the end :func:`names_by_function` tells whose value each kernel computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +26,8 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
-from tvm_tile.graph.functions import relax_functions
+from tvm_tile.graph.arrays import items_of
+from tvm_tile.graph.functions import bindings_of, relax_functions, with_values
 
 _BETWEEN = "\n"  # names in the text of a span
 
@@ -60,7 +61,8 @@ def named(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
         names: variable -> the names of what it is the value of. What is computed on the way to
             these values has their names.
     """
-    return _changed(mod, lambda _, flow: _with_others(flow, names))
+    wanted = _by_handle(names)
+    return _changed(mod, lambda _, flow: _with_others(flow, wanted))
 
 
 def names_of_variables(mod: tvm.IRModule) -> dict[Any, Names]:
@@ -71,7 +73,8 @@ def names_of_variables(mod: tvm.IRModule) -> dict[Any, Names]:
 
 def with_named_values(mod: tvm.IRModule, names: Mapping[Any, Names]) -> tvm.IRModule:
     """A module some of whose variables are named, the others as they are."""
-    return _changed(mod, lambda _, flow: {**flow.names, **names})
+    wanted = _by_handle(names)
+    return _changed(mod, lambda _, flow: {**flow.names, **wanted})
 
 
 def handed_on(
@@ -101,7 +104,7 @@ def handed_on(
         and "Primitive" not in (func.attrs or {})
     }
 
-    def names(var: Any, flow: _Flow) -> Mapping[Any, Names]:
+    def names(var: Any, flow: _Flow) -> Mapping[int, Names]:
         func = known[str(var.name_hint)]
         return _inherited(_Flow.of(func, gone) if gone else flows.of(func), flow)
 
@@ -109,7 +112,7 @@ def handed_on(
         func = known.get(str(var.name_hint))
         return isinstance(func, relax.Function) and not func.same_as(after[var])
 
-    return _changed(after, names, is_changed, flows)
+    return _changed(after, names, is_changed, flows, known)
 
 
 def names_by_function(mod: tvm.IRModule) -> dict[str, tuple[Names, ...]]:
@@ -144,131 +147,197 @@ def _names_within(value: Any, gone: Mapping[str, Any], callers: tuple[str, ...] 
 
 
 @dataclass(frozen=True, slots=True)
+class _Value:
+    """What a variable is bound to, with what is read of it.
+
+    Attributes:
+        value: the expression.
+        reads: handles of the variables that it is computed of, all in order.
+        names: those that it carries.
+    """
+
+    value: Any
+    reads: tuple[int, ...]
+    names: Names
+
+    @classmethod
+    def of(cls, value: Any, gone: Mapping[str, Any] = MappingProxyType({})) -> _Value:
+        """Read an expression, named also as what it calls of ``gone`` is."""
+        return cls(value, _read_by(value), _names_within(value, gone))
+
+    def renewed(self, value: Any) -> _Value:
+        """The same value with other names."""
+        return _Value(value, self.reads, names_of(value))
+
+
+def _read_by(value: Any) -> tuple[int, ...]:
+    """Handles of the variables that an expression reads, in order."""
+    return tuple(var.__chandle__() for var in items_of(relax.analysis.free_vars(value)))
+
+
+@dataclass(frozen=True, slots=True)
 class _Flow:
     """Dataflow of a function: which value is computed of which others.
 
+    Variables are known by their handles: that two of Python's objects are the same variable takes
+    TVM longer to tell than all else here, and the function keeps its variables.
+
     Attributes:
-        values: variable -> what it is bound to.
-        reads: variable -> those that its value is computed of, all in order.
-        names: variable -> the names that its value carries, where it carries some.
+        func: the function.
+        values: variable -> its value.
         results: values that the function returns.
+        names: variable -> the names that its value carries, where it carries some.
     """
 
-    values: Mapping[Any, Any]
-    reads: Mapping[Any, Sequence[Any]]
-    names: Mapping[Any, Names]
-    results: Sequence[Any]
+    func: relax.Function
+    values: dict[int, _Value]
+    results: Sequence[int]
+    names: Mapping[int, Names]
 
     @classmethod
-    def of(cls, func: relax.Function, gone: Mapping[str, Any] = MappingProxyType({})) -> _Flow:
-        """Read the flow of values in a function, named also as what they call of ``gone`` is."""
-        bindings = list(bindings_of(func.body))
-        reads = {var: list(relax.analysis.free_vars(value)) for var, value in bindings}
-        found = ((var, _names_within(value, gone)) for var, value in bindings)
-        names = {var: own for var, own in found if own}
-        moved = {
-            var: value for var, value in bindings if isinstance(value, relax.Var | relax.Tuple)
-        }
+    def of(
+        cls,
+        func: relax.Function,
+        gone: Mapping[str, Any] = MappingProxyType({}),
+        known: Mapping[int, _Value] = MappingProxyType({}),
+    ) -> _Flow:
+        """Read the flow of values in a function, named also as what they call of ``gone`` is.
+
+        ``known`` are values by their expressions' handles, that need not be read again.
+        """
+        values: dict[int, _Value] = {}
+        moved: dict[int, Any] = {}
+        for var, value in bindings_of(func.body):
+            key = var.__chandle__()
+            values[key] = known.get(value.__chandle__()) or _Value.of(value, gone)
+            if isinstance(value, relax.Var | relax.Tuple):
+                moved[key] = value
         result = func.body.body
-        while isinstance(result, relax.Var) and result in moved:
-            result = moved[result]
-        return cls(dict(bindings), reads, names, list(relax.analysis.free_vars(result)))
+        while isinstance(result, relax.Var) and result.__chandle__() in moved:
+            result = moved[result.__chandle__()]
+        return cls(func, values, _read_by(result), _named_among(values))
 
-    def renewed(self, values: Mapping[Any, Any]) -> _Flow:
-        """The flow where some variables are bound to the same values with other names."""
-        every = {var: values.get(var, value) for var, value in self.values.items()}
-        names = {
-            var: names_of(value) if var in values else self.names.get(var, ())
-            for var, value in every.items()
-        }
-        named = {var: own for var, own in names.items() if own}
-        return _Flow(every, self.reads, named, self.results)
+    @property
+    def by_expression(self) -> dict[int, _Value]:
+        """Values by their expressions' handles."""
+        return {own.value.__chandle__(): own for own in self.values.values()}
 
-    def has_as_in(self, other: _Flow, var: Any) -> bool:
+    def renewed(self, func: relax.Function, values: Mapping[int, Any]) -> _Flow:
+        """The flow of a function where some variables are bound to the same values with other
+        names."""
+        renewed = {var: self.values[var].renewed(value) for var, value in values.items()}
+        every = {**self.values, **renewed}
+        return _Flow(func, every, self.results, _named_among(every))
+
+    def has_as_in(self, other: _Flow, var: int) -> bool:
         """Whether a variable has the value here that it has in another flow."""
-        return var in self.values and self.values[var].same_as(other.values.get(var))
+        own, others = self.values.get(var), other.values.get(var)
+        return own is not None and others is not None and own.value.same_as(others.value)
+
+
+def _named_among(values: Mapping[int, _Value]) -> dict[int, Names]:
+    return {var: own.names for var, own in values.items() if own.names}
 
 
 class Flows:
     """The flows of functions between two passes, each read once: reading takes most of the time."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, _Flow] = {}
+        self._known: dict[int, _Flow] = {}
 
-    def of(self, func: relax.Function) -> _Flow:
-        """The flow of values in a function, which is one of those that are kept or to be read."""
-        found = self._known.get(func)
-        return _Flow.of(func) if found is None else found
+    def of(self, func: relax.Function, former: relax.Function | None = None) -> _Flow:
+        """The flow of values in a function, which is one of those that are kept or to be read;
+        what it has of a ``former`` one is known of that."""
+        found = self._known.get(func.__chandle__())
+        if found is not None:
+            return found
+        before = None if former is None else self._known.get(former.__chandle__())
+        return _Flow.of(func, known={} if before is None else before.by_expression)
 
-    def keep(self, mod: tvm.IRModule, read: Mapping[Any, _Flow]) -> None:
+    def keep(self, mod: tvm.IRModule, read: Sequence[_Flow]) -> None:
         """Keep the flows that were read, and others of this module; those of no other functions."""
-        functions = [func for _, func in mod.functions_items()]
-        known = self._known | dict(read)
-        self._known = {func: known[func] for func in functions if func in known}
+        functions = {func.__chandle__() for _, func in mod.functions_items()}
+        known = self._known | {flow.func.__chandle__(): flow for flow in read}
+        self._known = {func: flow for func, flow in known.items() if func in functions}
 
 
-def _inherited(before: _Flow, after: _Flow) -> Mapping[Any, Names]:
+def _by_handle(names: Mapping[Any, Names]) -> dict[int, Names]:
+    """Names of variables, by their handles."""
+    return {var.__chandle__(): own for var, own in names.items()}
+
+
+def _inherited(before: _Flow, after: _Flow) -> Mapping[int, Names]:
     """The names of the values behind a pass."""
-    every = (name for names in before.names.values() for name in names)
+    named, already = before.names, after.names
+    every = (name for names in named.values() for name in names)
     rank = {name: n for n, name in enumerate(every)}  # of the last of its values
-    found = {var: set(names) for var, names in after.names.items()}
-    named_anew = {var for var in after.names if var not in before.reads}
-    for var, names in before.names.items():
-        if var in after.reads:
+    found = {var: set(names) for var, names in already.items()}
+    named_anew = {var for var in already if var not in before.values}
+    for var, names in named.items():
+        if var in after.values:
             found.setdefault(var, set()).update(names)
     for var, heirs in _heirs(before, after).items():
         for heir in heirs - named_anew:
-            found.setdefault(heir, set()).update(before.names.get(var, ()))
+            found.setdefault(heir, set()).update(named.get(var, ()))
     ordered = {
         var: tuple(sorted(names, key=lambda name: rank.get(name, -1)))
         for var, names in found.items()
     }
-    for known in (before.names, after.names):
+    for known in (named, already):
         ordered |= {v: own for v, own in known.items() if found.get(v) == set(own)}
     return _with_others(after, ordered)
 
 
-def _heirs(before: _Flow, after: _Flow) -> Mapping[Any, set[Any]]:
+def _heirs(before: _Flow, after: _Flow) -> Mapping[int, set[int]]:
     """For each variable that is gone, and no constant, the variables that now hold its value.
 
     What was constant is folded: nothing computes it in a run.
     """
-    readers: dict[Any, list[Any]] = {}
-    for var, read in before.reads.items():
-        for other in read:
+    readers: dict[int, list[int]] = {}
+    constant: set[int] = set()
+    for var, own in before.values.items():
+        for other in own.reads:
             readers.setdefault(other, []).append(var)
-    constant: set[Any] = set()
-    for var, read in before.reads.items():
-        if constant.issuperset(read):
+        if constant.issuperset(own.reads):
             constant.add(var)
-    heirs: dict[Any, set[Any]] = {}
+    heirs: dict[int, set[int]] = {}
     outputs = dict(zip(before.results, after.results, strict=False))
-    for var in reversed(before.reads):
-        if var in after.reads or var in constant:
+    for gone in reversed(before.values):
+        if gone in after.values or gone in constant:
             continue
-        heirs[var] = {outputs[var]} if outputs.get(var) in after.reads else set()
-        for reader in readers.get(var, ()):
+        heirs[gone] = {outputs[gone]} if outputs.get(gone) in after.values else set()
+        for reader in readers.get(gone, ()):
             if reader in heirs:
-                heirs[var] |= heirs[reader]
-            elif reader in after.reads:
-                new = set(after.reads[reader]) - set(before.reads[reader])
+                heirs[gone] |= heirs[reader]
+            elif reader in after.values:
+                new = set(after.values[reader].reads) - set(before.values[reader].reads)
                 # What it was made of, and is as it was, does not hold it.
-                new -= {v for v in before.reads[var] if after.has_as_in(before, v)}
-                heirs[var] |= {v for v in new if v in after.reads} or {reader}
+                new -= {v for v in before.values[gone].reads if after.has_as_in(before, v)}
+                heirs[gone] |= {v for v in new if v in after.values} or {reader}
     return heirs
 
 
-def _with_others(flow: _Flow, names: Mapping[Any, Names]) -> Mapping[Any, Names]:
+def _with_others(flow: _Flow, names: Mapping[int, Names]) -> Mapping[int, Names]:
     """Names of values, those without any named as what reads them, or else as what they read."""
-    found: dict[Any, Names] = {}
-    claims: dict[Any, list[Names]] = {}
-    for var in reversed(flow.reads):
+    found: dict[int, Names] = {}
+    claims: dict[int, list[Names]] = {}
+    for var, own in reversed(flow.values.items()):
         found[var] = names.get(var) or united(reversed(claims.get(var, [])))
-        for read in flow.reads[var]:
+        for read in own.reads:
             claims.setdefault(read, []).append(found[var])
-    for var, read in flow.reads.items():
-        found[var] = found[var] or united(found.get(other, ()) for other in read)
+    for var, own in flow.values.items():
+        found[var] = found[var] or united(found.get(other, ()) for other in own.reads)
     return found
+
+
+def _renewed(flow: _Flow, names: Mapping[int, Names]) -> dict[int, Any]:
+    """Calls of other names in the places of those that have not the names given."""
+    pairs = ((var, own, names.get(var, ())) for var, own in flow.values.items())
+    return {
+        var: with_names(own.value, given)
+        for var, own, given in pairs
+        if isinstance(own.value, relax.Call) and own.names != given
+    }
 
 
 def _changed(
@@ -276,62 +345,25 @@ def _changed(
     names: Any,
     is_meant: Callable[[Any], bool] = lambda _: True,
     flows: Flows | None = None,
+    former: Mapping[str, Any] = MappingProxyType({}),
 ) -> tvm.IRModule:
     """A module whose functions' values carry the names that ``names`` tells of their flow, those of
-    functions that are meant."""
+    functions that are meant.
+
+    ``former`` are the functions of which these were made, by their names.
+    """
     changed, flows = None, flows or Flows()
-    behind: dict[Any, _Flow] = {}
+    behind: list[_Flow] = []
     for var, func in mod.functions_items():
         if not isinstance(func, relax.Function) or not is_meant(var):
             continue
-        flow = flows.of(func)
+        flow = flows.of(func, former.get(str(var.name_hint)))
         wanted = names(var, flow)
-        if any(flow.names.get(value, ()) != own for value, own in wanted.items()):
+        if any(own.names != wanted.get(var, own.names) for var, own in flow.values.items()):
             changed = changed or mod.clone()
-            values: dict[Any, Any] = {}
-            body = _renewed(func.body, wanted, values)
-            func = relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-            changed[var], flow = func, flow.renewed(values)
-        behind[func] = flow
+            values = _renewed(flow, wanted)
+            func = with_values(func, values)
+            changed[var], flow = func, flow.renewed(func, values)
+        behind.append(flow)
     flows.keep(changed or mod, behind)
     return changed or mod
-
-
-def bindings_of(body: relax.SeqExpr) -> Iterator[tuple[Any, Any]]:
-    """Variables and what they are bound to, in order, those within branches included."""
-    for block in body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding.value, relax.If):
-                yield from bindings_of(binding.value.true_branch)
-                yield from bindings_of(binding.value.false_branch)
-            yield binding.var, binding.value
-
-
-def _renewed(
-    body: relax.SeqExpr, names: Mapping[Any, Names], values: dict[Any, Any]
-) -> relax.SeqExpr:
-    """A body whose bindings carry the names given; ``values`` gets those that were written anew."""
-    blocks = [
-        type(block)([_renewed_binding(binding, names, values) for binding in block.bindings])
-        for block in body.blocks
-    ]
-    renewed = relax.SeqExpr(blocks, body.body)
-    relax.expr._update_type(renewed, body.ty)
-    return renewed
-
-
-def _renewed_binding(binding: Any, names: Mapping[Any, Names], values: dict[Any, Any]) -> Any:
-    """A binding that carries the names given, branches of an If included."""
-    value = binding.value
-    if isinstance(value, relax.If):
-        both = value.true_branch, value.false_branch
-        renewed = relax.If(value.cond, *(_renewed(branch, names, values) for branch in both))
-        relax.expr._update_type(renewed, value.ty)
-    elif isinstance(value, relax.Call) and names_of(value) != names.get(binding.var, ()):
-        renewed = with_names(value, names.get(binding.var, ()))
-    else:
-        return binding
-    values[binding.var] = renewed
-    if isinstance(binding, relax.MatchCast):
-        return relax.MatchCast(binding.var, renewed, binding.ty)
-    return relax.VarBinding(binding.var, renewed)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax
 
+from tvm_tile.graph.arrays import known_extents
 from tvm_tile.loops.arithmetic import (
     division,
     negated,
@@ -43,8 +44,7 @@ def _is_static(ty: Any) -> bool:
         return all(map(_is_static, ty.fields))
     if not isinstance(ty, relax.TensorType):
         return True
-    is_known = isinstance(ty.shape, relax.ShapeExpr)
-    return is_known and all(isinstance(extent, tirx.IntImm) for extent in ty.shape)
+    return known_extents(ty.shape) is not None
 
 
 def _unless_open(own: Legalization) -> Legalization:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from tvm_tile.frontend.asked import Asked
 from tvm_tile.graph.open_extents import Open
 from tvm_tile.options import Options, checked_options, require_no_runs, with_options
 from tvm_tile.passes import FirstChoices, matrix_dtypes
+from tvm_tile.passes.ir.shared_steps import sharing_steps
 from tvm_tile.report.shown import Report
 from tvm_tile.report.stopwatch import Stopwatch
 from tvm_tile.runtime import HeldMemory
@@ -34,9 +36,10 @@ class Oracle:
     """Tells what models would take on a GPU, or on several, one model after another.
 
     A search over models asks it for each candidate: kernels of layers that candidates have in
-    common are chosen once, and a model is imported once for all devices on which it is the same.
-    Threads may share an oracle; their predictions take turns. One that is sent to another process
-    (pickled) is for the same devices, and knows nothing there at first.
+    common are chosen once, a model is imported once for all devices on which it is the same, and
+    fused once as far as that depends on no device. Threads may share an oracle; their predictions
+    take turns. One that is sent to another process (pickled) is for the same devices, and knows
+    nothing there at first.
 
     Args:
         devices: device records, or whatever names one, as of :func:`tvm_tile.compile`; the GPU of
@@ -98,7 +101,9 @@ class Oracle:
         """The reports of a model at some places, imported once for those that take it alike."""
         imported: dict[Any, tuple[Imported, Opening | None]] = {}
         reports = []
-        with one_compilation():
+        # For one device, modules between passes would be kept for nobody.
+        sharing = sharing_steps() if len(places) > 1 else nullcontext()
+        with one_compilation(), sharing:
             for place in places:
                 watch = Stopwatch()
                 importer = partial(

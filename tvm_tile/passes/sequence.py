@@ -12,6 +12,7 @@ from tvm_tile.device import Device
 from tvm_tile.errors import BuildError, TileError, UnsupportedOperatorError
 from tvm_tile.graph.user_names import Flows, handed_on
 from tvm_tile.loops.remembered import remembering
+from tvm_tile.passes.ir.shared_steps import SharedSteps
 from tvm_tile.passes.lower.capture_graphs import CaptureGraphs
 from tvm_tile.passes.lower.check_ends import CheckEnds
 from tvm_tile.passes.lower.lift_workspaces import LiftWorkspaces
@@ -66,11 +67,12 @@ def fusion_passes(
     grouping: Sequence[tvm.transform.Pass] = (),
     *,
     as_stored: bool = False,
+    is_open: bool = False,
 ) -> list[tvm.transform.Pass]:
     """The passes that make loops of operators and groups of loops; plain reshapes become views.
 
     What ``grouping`` joins, while they are operators, becomes loops at once. All constants are read
-    as they are stored, if ``as_stored``.
+    as they are stored, if ``as_stored``. Functions of open extents are those of no other model.
     """
     multiplied = matrix_dtypes(device)
     return [
@@ -92,7 +94,7 @@ def fusion_passes(
         WidenLate(),
         ShareEqualValues(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(remembering()),
+        relax.transform.LegalizeOps(remembering(across_models=not is_open)),
         EmptyResults(),
         EmptySums(),
         InfiniteExtrema(),
@@ -118,7 +120,7 @@ def operator_loops() -> list[tvm.transform.Pass]:
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         DispatchOpenSorts(),
-        relax.transform.LegalizeOps(remembering()),
+        relax.transform.LegalizeOps(remembering(across_models=False)),
     ]
 
 
@@ -147,10 +149,14 @@ def fused_cost(
 
 
 def run_passes(
-    passes: Sequence[tvm.transform.Pass], mod: tvm.IRModule, *, keeps_names: bool = True
+    passes: Sequence[tvm.transform.Pass],
+    mod: tvm.IRModule,
+    *,
+    keeps_names: bool = True,
+    shared: SharedSteps | None = None,
 ) -> tvm.IRModule:
     """Run passes in their order; values keep the names that they have in the user's model, unless
-    nobody is to see the result.
+    nobody is to see the result. What is known of ``shared`` steps is not done again.
 
     Raises:
         UnsupportedOperatorError: TVM cannot write an operator's loops.
@@ -158,6 +164,11 @@ def run_passes(
     """
     flows = Flows()
     for step in passes:
+        known = None if shared is None else shared.find(step, mod)
+        if known is not None:
+            mod = known
+            continue
+        before = mod
         try:
             # Alone, so that it is known who failed.
             passed = tvm.transform.Sequential([step])(mod)
@@ -177,6 +188,8 @@ def run_passes(
                 f"{step.info.name} fails: {type(error).__name__}: {found}",
                 "report it, with the model",
             ) from error
+        if shared is not None:
+            shared.keep(step, before, mod)
     return mod
 
 

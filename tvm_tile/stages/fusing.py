@@ -19,6 +19,7 @@ from tvm_tile.passes import (
     ListKeys,
     SkipZeros,
 )
+from tvm_tile.passes.ir.shared_steps import shared_steps
 from tvm_tile.passes.operators.share_equal_values import ShareEqualValues
 from tvm_tile.passes.sequence import (
     Refused,
@@ -110,8 +111,8 @@ def fuse(
     tables = [ListKeys(device, first)] if weld and not is_open else []
     ends = [CopyEnds(device)] if graphs else []
     codes = ChooseCodes(device, low_bit, cost, coded.append)
-    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored)
+    fusing = fusion_passes(device, fusion, grouping, as_stored=as_stored, is_open=is_open)
     passes = [codes, *fusing, *layouts, *tables, WriteState(state), *ends]
     with compat.make_target(device):
-        fused = rename_by_content(run_passes(passes, mod))
+        fused = rename_by_content(run_passes(passes, mod, shared=shared_steps()))
     return Fused(fused, tuple(decisions), tuple(turned), tuple(coded), tuple(listed))

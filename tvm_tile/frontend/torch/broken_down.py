@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate, map_arg
 from torch.fx.traceback import NodeSource
+
+_ATEN = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,19 @@ class BrokenDown:
         return cls(tuple(inputs), body, tuple(outputs))
 
     @classmethod
-    def of_convolution(cls, node: fx.Node) -> BrokenDown | None:
-        """What a convolution of images becomes, as it is known; ``None`` for other operators.
+    def as_known(cls, node: fx.Node) -> BrokenDown | None:
+        """What a convolution of images or a batch norm becomes; ``None`` for other operators.
 
         Models have them in many shapes, and to ask PyTorch takes 15 ms each.
         """
-        if node.target is not torch.ops.aten.conv2d.default or node.kwargs:
+        if node.kwargs:
             return None
+        if node.target is _ATEN.conv2d.default:
+            return cls._of_convolution(node)
+        return cls._of_norm(node) if node.target is _ATEN.batch_norm.default else None
+
+    @classmethod
+    def _of_convolution(cls, node: fx.Node) -> BrokenDown | None:
         left_out = [None, 1, 0, 1, 1][len(node.args) - 2 :]
         given: list[Any] = [*node.args, *left_out]
         x, weight, bias, *each, groups = given
@@ -58,9 +67,28 @@ class BrokenDown:
         windows = [[n, n] if isinstance(n, int) else list(n) for n in each]
         none = [None] if bias is None else []
         arguments = (*inputs, *none, *windows, False, [0, 0], groups)
-        made = graph.call_function(torch.ops.aten.convolution.default, arguments)
+        made = graph.call_function(_ATEN.convolution.default, arguments)
         made.meta["val"] = node.meta["val"]
         return cls(tuple(inputs), (made,), (made,))
+
+    @classmethod
+    def _of_norm(cls, node: fx.Node) -> BrokenDown | None:
+        """What a batch norm by given statistics becomes, with a scale and a shift, all of one
+        type."""
+        *tensors, training, momentum, epsilon, _ = node.args
+        if training or not all(isinstance(own, fx.Node) for own in tensors):
+            return None
+        like = node.meta["val"]
+        if {own.meta["val"].dtype for own in tensors_of(node)} != {like.dtype}:
+            return None
+        graph = fx.Graph()
+        inputs = tuple(graph.placeholder(f"x{place}") for place in range(len(tensors)))
+        norm = _ATEN._native_batch_norm_legit_no_training.default
+        every = graph.call_function(norm, (*inputs, momentum, epsilon))
+        every.meta["val"] = (like, like.new_empty(0), like.new_empty(0))
+        made = graph.call_function(operator.getitem, (every, 0))
+        made.meta["val"] = like
+        return cls(inputs, (every, made), (made,))
 
     def put(
         self,

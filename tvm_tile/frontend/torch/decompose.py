@@ -24,7 +24,12 @@ from torch.fx.node import map_arg
 from torch.fx.traceback import NodeSource
 from torch.utils import _pytree as pytree
 
-from tvm_tile.frontend.torch.broken_down import BrokenDown, empty_like, kind_of, tensors_of
+from tvm_tile.frontend.torch.broken_down import (
+    BrokenDown,
+    empty_like,
+    kind_of,
+    tensors_of,
+)
 from tvm_tile.frontend.torch.decompositions import DECOMPOSITIONS
 from tvm_tile.frontend.torch.decompositions.sums import grouped_mm
 from tvm_tile.frontend.torch.exported import with_graph
@@ -38,12 +43,14 @@ from tvm_tile.frontend.torch.own_decompositions import (
     OWN_DECOMPOSITIONS,
     own_decompositions,
 )
+from tvm_tile.graph.latest import Latest
 
 Table = dict[Any, Any]
 _ATEN = torch.ops.aten
 # PyTorch writes their parts into views of the result, and cannot trace that.
 _MAKERS_OF_COMPLEX = frozenset({_ATEN.complex.default, _ATEN.polar.default})
 _PASS = "decomposed"  # as nodes say where they are from
+_KNOWN: Latest[BrokenDown] = Latest(2048)  # of some 10 KB each
 
 BROKEN_DOWN_BY_US = frozenset(
     {ATTENTION, _ATEN.instance_norm.default, _ATEN.histc.default, _ATEN._grouped_mm.default}
@@ -79,7 +86,7 @@ def decomposed(program: ExportedProgram, kept: frozenset[Any] = frozenset()) -> 
         kept: operators that stay whole, whatever is known of them.
     """
     table = {own: how for own, how in decompositions().items() if own not in kept}
-    result = _decomposed(program, table)
+    result = _decomposed(program, table, kept)
     if result is not program:
         tell_lines(result.graph_module, program.graph_module)
     return result
@@ -100,7 +107,7 @@ def tell_lines(module: fx.GraphModule, source: fx.GraphModule) -> None:
             tell_lines(inner, before)
 
 
-def _decomposed(program: ExportedProgram, table: Table) -> ExportedProgram:
+def _decomposed(program: ExportedProgram, table: Table, kept: frozenset[Any]) -> ExportedProgram:
     given, program = program, _plain(program)
     if program is None:
         return _by_pytorch(given, table)
@@ -112,13 +119,20 @@ def _decomposed(program: ExportedProgram, table: Table) -> ExportedProgram:
         return program
     values = (node.meta.get("val") for node in program.graph.nodes)
     mode = next(value for value in values if isinstance(value, torch.Tensor)).fake_mode
-    convolutions = {kind: BrokenDown.of_convolution(node) for kind, node in first.items()}
-    known = {kind: part for kind, part in convolutions.items() if part is not None}
+    world = kept, torch.get_default_dtype()  # on which it depends, too
+    found = {
+        kind: BrokenDown.as_known(node) or _KNOWN.find((world, kind))
+        for kind, node in first.items()
+    }
+    known = {kind: part for kind, part in found.items() if part is not None}
     asked = {kind: node for kind, node in first.items() if kind not in known}
     parts = _parts(tuple(asked.values()), table, mode) if asked else []
     if parts is None:
         return _by_pytorch(given, table)
-    return _replaced(program, known | dict(zip(asked, parts, strict=True)), table, mode)
+    for kind, part in zip(asked, parts, strict=True):
+        _KNOWN.keep((world, kind), part)
+        known[kind] = part
+    return _replaced(program, known, table, mode)
 
 
 def _plain(program: ExportedProgram) -> ExportedProgram | None:

@@ -11,7 +11,14 @@ import tvm
 from tvm import ir, relax, tirx
 
 from tvm_tile.frontend.loops import COUNTED
-from tvm_tile.graph.functions import calls_of, expressions_in, global_vars, reached, relax_functions
+from tvm_tile.graph.functions import (
+    calls_in,
+    calls_of,
+    expressions_in,
+    global_vars,
+    reached,
+    relax_functions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ def _counted(mod: tvm.IRModule) -> Mapping[Any, int]:
     """Loops that count their iterations, if all calls from outside say the same number."""
     numbers: dict[Any, set[int]] = {}
     for var, func in relax_functions(mod).items():
-        for call in expressions_in(func, relax.Call):
+        for call in calls_in(func):
             if isinstance(call.op, ir.GlobalVar) and not call.op.same_as(var):
                 numbers.setdefault(call.op, set()).add(turns_of(mod, call))
     return {var: own.pop() for var, own in numbers.items() if len(own) == 1 and own != {0}}
@@ -134,8 +141,8 @@ def _sites(mod: tvm.IRModule) -> list[_Site]:
     found = []
     for var, func in relax_functions(mod).items():
         head = _head(func) if COUNTED in (func.attrs or {}) else None
-        turns = [] if head is None else expressions_in(head.true_branch, relax.Call)
-        for call in expressions_in(func, relax.Call):
+        turns = [] if head is None else calls_in(head.true_branch)
+        for call in calls_in(func):
             is_turn = any(call.same_as(own) for own in turns)
             for named in (call.op, *call.args):
                 if isinstance(named, ir.GlobalVar):

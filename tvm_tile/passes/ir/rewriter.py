@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
+from tvm_tile.graph.arrays import known_extents
 from tvm_tile.graph.functions import mutated
 from tvm_tile.graph.tile_graph import element_size
+
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+_CALL_TIR_IN_PLACE = tvm.ir.Op.get("relax.call_tir_inplace")
 
 
 class ModuleRewriter(PyExprMutator):
@@ -57,13 +61,12 @@ def with_dataflow_blocks(
 
 def is_call_tir(value: Any) -> bool:
     """Whether an expression calls a PrimFunc, as ``relax.call_tir``."""
-    return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir")
+    return isinstance(value, relax.Call) and value.op.same_as(_CALL_TIR)
 
 
 def is_in_place(value: Any) -> bool:
     """Whether an expression calls a PrimFunc that writes over arguments of its own."""
-    in_place = tvm.ir.Op.get("relax.call_tir_inplace")
-    return isinstance(value, relax.Call) and value.op == in_place
+    return isinstance(value, relax.Call) and value.op.same_as(_CALL_TIR_IN_PLACE)
 
 
 def written_over(call: relax.Call) -> list[Any]:
@@ -74,10 +77,8 @@ def written_over(call: relax.Call) -> list[Any]:
 
 def elements_in(value: Any) -> int:
     """Elements of a tensor; none of anything else."""
-    shape = getattr(value.ty, "shape", None)
-    if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return 0
-    return math.prod(int(extent) for extent in shape)
+    extents = known_extents(getattr(value.ty, "shape", None))
+    return 0 if extents is None else math.prod(extents)
 
 
 def size_of(ty: Any) -> int:

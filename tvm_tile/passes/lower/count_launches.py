@@ -10,7 +10,7 @@ from tvm import relax, tirx
 
 from tvm_tile import compat
 from tvm_tile.build.early.dependent_launches import step_seconds
-from tvm_tile.graph.functions import expressions_in
+from tvm_tile.graph.functions import calls_in
 from tvm_tile.passes.ir.count_calls import turns_of
 from tvm_tile.passes.lower.capture_graphs import CAPTURE, WITH_CONTEXT
 from tvm_tile.report.compiled import Launches
@@ -60,7 +60,7 @@ class _Counter:
 
     def _of_graph(self, captured: tvm.ir.GlobalVar) -> Launches:
         """One graph; its first kernel depends on none, whatever it can."""
-        calls = expressions_in(self._mod[captured].body, relax.Call)
+        calls = calls_in(self._mod[captured].body)
         named = [call.op for call in calls if isinstance(call.op, tvm.ir.GlobalVar)]
         kernels = [var for var in named if isinstance(self._mod[var], tirx.PrimFunc)]
         called = [str(v.name_hint) for v in kernels if not compat.runs_on_host(self._mod[v])]

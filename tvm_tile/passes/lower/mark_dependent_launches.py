@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from tvm_tile import compat
 from tvm_tile.build.early.dependent_launches import LetsGo, asked_ahead, loaded_share, mark
 from tvm_tile.device import Device
 from tvm_tile.frontend.imported import NUM_INPUT
-from tvm_tile.graph.functions import entries, expressions_in
+from tvm_tile.graph.functions import calls_in, entries
 from tvm_tile.launches.dependent_launches import early_step_seconds
 from tvm_tile.passes.ir.rewriter import is_call_tir, is_in_place
 
@@ -55,7 +56,7 @@ class MarkDependentLaunches:
                 calls.steps[name],
                 self.device,
                 self.seconds.get(name, 0.0),
-                loaded=loaded_share(func, calls.names(func, calls.known(name)[0])),
+                loaded=_Body.of(func).loaded_share(calls.names(func, calls.known(name)[0])),
                 forced=self.forced,
             )
             if seconds is not None:
@@ -88,7 +89,7 @@ class _Begun:
 
 def _begun(func: tirx.PrimFunc, calls: _Calls, name: str) -> _Begun:
     """What the kernels of a function that is called do once they begin."""
-    asked = asked_ahead(func)
+    asked = _Body.of(func).asked_ahead()
     constant, settled = (calls.names(func, own) for own in calls.known(name))
     asks = asked is not None and asked <= constant | settled
     shapes = [getattr(param.ty, "shape", None) for param in func.params]
@@ -109,6 +110,43 @@ def _lets_go(behind: Collection[_Begun], *, waits: bool) -> LetsGo:
 def _is_kernel(func: Any) -> bool:
     """Whether a function of a module is launched on the device."""
     return isinstance(func, tirx.PrimFunc) and not compat.runs_on_host(func)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """What is read of a scheduled function, once for all models that call it: its body is then the
+    same one.
+
+    Attributes:
+        body: its body.
+        func: itself.
+    """
+
+    body: Any
+    func: tirx.PrimFunc = field(compare=False)
+
+    @classmethod
+    def of(cls, func: tirx.PrimFunc) -> _Body:
+        """The body of a function."""
+        return cls(func.body, func)
+
+    def asked_ahead(self) -> frozenset[str] | None:
+        """What ``asked_ahead`` tells of the function."""
+        return _asked_ahead(self)
+
+    def loaded_share(self, constants: Collection[str]) -> float:
+        """What ``loaded_share`` tells of the function."""
+        return _loaded_share(self, frozenset(constants))
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked_ahead(own: _Body) -> frozenset[str] | None:
+    return asked_ahead(own.func)
+
+
+@functools.lru_cache(maxsize=1024)
+def _loaded_share(own: _Body, constants: frozenset[str]) -> float:
+    return loaded_share(own.func, constants)
 
 
 class _Calls:
@@ -215,7 +253,7 @@ class _Writes:
 
 def _written(func: relax.Function) -> set[Any]:
     """The variables that calls which write in place are given."""
-    calls = [call for call in expressions_in(func, relax.Call) if is_in_place(call)]
+    calls = [call for call in calls_in(func) if is_in_place(call)]
     return {own for call in calls for own in call.args[1].fields if isinstance(own, relax.Var)}
 
 

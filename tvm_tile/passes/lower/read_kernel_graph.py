@@ -9,8 +9,8 @@ import tvm
 from tvm import ir, relax, tirx
 from tvm.ir import GenericConst
 
-from tvm_tile.graph.functions import relax_functions
-from tvm_tile.graph.user_names import bindings_of, names_of
+from tvm_tile.graph.functions import bindings_of, relax_functions
+from tvm_tile.graph.user_names import names_of
 from tvm_tile.passes.ir.rewriter import is_in_place, size_of, written_over
 from tvm_tile.report.kernel_graph import CallValue, KernelCall, KernelGraph
 

@@ -12,9 +12,9 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile import compat
 from tvm_tile.frontend.fold import fold_constants
-from tvm_tile.graph.functions import expressions_in, relax_functions
+from tvm_tile.graph.functions import bindings_of, calls_in, relax_functions
 from tvm_tile.graph.tile_graph import element_size
-from tvm_tile.graph.user_names import Names, bindings_of, handed_on, names_of, with_named_values
+from tvm_tile.graph.user_names import Names, handed_on, names_of, with_named_values
 from tvm_tile.passes.ir.rewriter import ModuleRewriter
 
 _ALIGNMENT = 16  # bytes of channels, whose rows bulk copies take
@@ -43,7 +43,7 @@ class ChannelsLast:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        calls = expressions_in(mod, relax.Call)
+        calls = calls_in(mod)
         if not any(self._is_to_change(call) or self._is_thin(call) for call in calls):
             return mod
         widened = _Widen(mod, self._is_thin).rewritten(mod)

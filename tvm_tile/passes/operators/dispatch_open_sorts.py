@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax.backend.dispatch_sort_scan import SortScanDispatcher
 from tvm.relax.expr_functor import mutator
 
-from tvm_tile.graph.functions import expressions_in, mutated
+from tvm_tile.graph.functions import calls_in, mutated
 from tvm_tile.loops.legalizations import has_open_extents
 
 _OURS = frozenset(f"relax.{name}" for name in ("sort", "argsort", "topk", "cumsum", "cumprod"))
@@ -32,9 +32,9 @@ class DispatchOpenSorts:
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """Called by TVM's pass infrastructure."""
-        if any(_name(call) == _DRAW for call in expressions_in(mod, relax.Call)):
+        if any(_name(call) == _DRAW for call in calls_in(mod)):
             mod = relax.backend.DispatchSampling()(mod)
-        if not any(map(_is_dispatched, expressions_in(mod, relax.Call))):
+        if not any(map(_is_dispatched, calls_in(mod))):
             return mod
         dispatcher = _Dispatcher(mod)
         mutated(mod, dispatcher)

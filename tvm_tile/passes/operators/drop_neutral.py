@@ -15,7 +15,7 @@ from tvm.relax.expr_functor import mutator
 
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.graph.constant_tensors import elements_of
-from tvm_tile.graph.functions import expressions_in
+from tvm_tile.graph.functions import calls_in
 from tvm_tile.loops.sorting import find_sort
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, is_call_tir, is_in_place, written_over
 
@@ -226,7 +226,7 @@ def _elements(value: relax.Expr) -> int | None:
 def _written(mod: tvm.IRModule) -> set[Any]:
     """The values that calls write over, or hand to functions, which may."""
     found: set[Any] = set()
-    for call in expressions_in(mod, relax.Call):
+    for call in calls_in(mod):
         if is_in_place(call):
             found.update(home for home in written_over(call) if home is not None)
         elif not isinstance(call.op, ir.Op):

@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import ir, relax, te
 from tvm.relax.expr_functor import PyExprVisitor, mutator, visitor
+from tvm_ffi import StructuralKey
 
 from tvm_tile.frontend.evaluate import static_shape
 from tvm_tile.frontend.fold import folded
@@ -18,6 +19,7 @@ from tvm_tile.passes.ir.rewriter import ModuleRewriter
 from tvm_tile.tile.few_rows.weight_layout import is_of_few_rows
 
 _MATRIX = 2  # dimensions
+_ARGUMENTS = 2  # of a call whose function takes tensors alone
 
 
 @tvm.transform.module_pass(opt_level=0, name="ReadTransposed")
@@ -66,6 +68,7 @@ class _TransposedReading(ModuleRewriter):
         self._dtypes_by_depth, self._as_stored = dtypes_by_depth, as_stored
         self._readers = readers
         self._turned: dict[Any, relax.Expr] = {}  # weights -> these, transposed
+        self._made: dict[Any, relax.Call] = {}  # kind of a product -> a call of its loops
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -88,7 +91,16 @@ class _TransposedReading(ModuleRewriter):
         def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
             return product_of(a, b, transposed, dtype)
 
-        return self.builder_.call_te(product, *operands, primfunc_name_hint="matmul")
+        # The layers of a model are alike.
+        kind = dtype, *transposed, *(StructuralKey(own.ty) for own in operands)
+        made = self._made.get(kind)
+        if made is None or operands[0].same_as(operands[1]):
+            made = self.builder_.call_te(product, *operands, primfunc_name_hint="matmul")
+            if len(made.args) == _ARGUMENTS and not operands[0].same_as(operands[1]):
+                self._made[kind] = made
+            return made
+        arguments = [made.args[0], relax.Tuple(operands)]
+        return relax.Call(made.op, arguments, made.attrs, made.ty_args)
 
     def _source(self, operand: relax.Expr) -> relax.Expr | None:
         """Value whose transposition ``operand`` is, its last two axes exchanged."""

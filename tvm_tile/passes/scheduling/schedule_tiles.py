@@ -15,7 +15,7 @@ from tvm.relax.transform import NormalizeGlobalVar
 
 from tvm_tile.device.device import Device
 from tvm_tile.graph.extract import extract
-from tvm_tile.graph.functions import expressions_in
+from tvm_tile.graph.functions import calls_in
 from tvm_tile.passes.ir.count_calls import count_calls
 from tvm_tile.passes.lower.exact_loops import has_exact_loops
 from tvm_tile.passes.scheduling.measure_candidates import candidate_name
@@ -161,7 +161,7 @@ def foreign_calls(mod: tvm.IRModule) -> tuple[str, ...]:
     They are no kernels of the build, so that no report knows what they launch. The virtual
     machine's own, which allocate and reshape, are left out.
     """
-    named = (own for call in expressions_in(mod, relax.Call) for own in (call.op, *call.args[:1]))
+    named = (own for call in calls_in(mod) for own in (call.op, *call.args[:1]))
     counts = Counter(str(own.global_symbol) for own in named if isinstance(own, relax.ExternFunc))
     others = {name: n for name, n in counts.items() if not name.startswith("vm.builtin.")}
     return tuple(

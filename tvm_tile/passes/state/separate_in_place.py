@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tvm_tile.graph.functions import expressions_in, with_relax_functions
+from tvm_tile.graph.functions import calls_in, with_relax_functions
 from tvm_tile.passes.ir.rewriter import is_in_place
 
 
@@ -37,7 +37,7 @@ class SeparateInPlace:
 
 def writes_in_place(func: relax.Function) -> bool:
     """Whether a function has calls that write over their arguments."""
-    return any(map(is_in_place, expressions_in(func, relax.Call)))
+    return any(map(is_in_place, calls_in(func)))
 
 
 def _separated(func: relax.Function) -> relax.Function:

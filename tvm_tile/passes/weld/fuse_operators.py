@@ -9,10 +9,15 @@ import tvm
 from tvm import ir, relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tvm_tile.graph.functions import mutated
+from tvm_tile.graph.functions import (
+    bindings_of,
+    mutated,
+    relax_functions,
+    with_relax_functions,
+    with_values,
+)
 from tvm_tile.graph.user_names import (
     Names,
-    bindings_of,
     names_of,
     united,
     with_named_values,
@@ -35,8 +40,7 @@ class FuseOperators:
 
     TVM makes one function of groups that are alike, in which it is no longer said whose groups they
     are. So it works twice: once more on calls that have their names as an attribute, whose groups
-    are not alike. Both times it makes the same groups, in the same order, of modules that were
-    written again alike: behind TVM's FuseTIR calls may stand within a match_cast.
+    are not alike. Both times it makes the same groups, in the same order.
 
     What a group takes of several outputs of a call that is none of its own, it takes one by one:
     TVM would hand it the tuple, and confuses the parts of several of these.
@@ -46,8 +50,8 @@ class FuseOperators:
         """Called by TVM's pass infrastructure."""
         fuse = relax.transform.FuseOps()
         parting = _Parting(mod)
-        mod = mutated(mod, parting)
-        fused, marked = (fuse(mutated(mod, _Naming(mod, marks))) for marks in (False, True))
+        mod = mutated(mod, parting) if _has_outputs(mod) else mod
+        fused, marked = fuse(mod), fuse(with_relax_functions(mod, _marked))
         found: dict[Any, Names] = {}
         for var, func in fused.functions_items():
             if isinstance(func, relax.Function) and "Primitive" not in (func.attrs or {}):
@@ -57,6 +61,15 @@ class FuseOperators:
                         found[own] = _names_within(marked[value.op])
         fused = with_named_values(fused, found)
         return mutated(fused, _Rejoining(fused)) if parting.has_parted else fused
+
+
+def _has_outputs(mod: tvm.IRModule) -> bool:
+    """Whether a module takes one of several outputs anywhere."""
+    return any(
+        isinstance(value, relax.TupleGetItem)
+        for func in relax_functions(mod).values()
+        for _, value in bindings_of(func.body)
+    )
 
 
 @mutator
@@ -96,19 +109,14 @@ class _Rejoining(PyExprMutator):
             super().visit_var_binding_(binding)
 
 
-@mutator
-class _Naming(PyExprMutator):
-    """Writes calls of kernels again, with their names in their attributes or without."""
-
-    def __init__(self, mod: tvm.IRModule, marks: bool) -> None:
-        super().__init__(mod)
-        self._marks = marks
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        if not is_call_tir(call) or call.attrs is not None:
-            return call
-        attrs = {_NAMES: list(names_of(call))} if self._marks else None
-        return with_names(call, names_of(call), attrs)
+def _marked(func: relax.Function) -> relax.Function:
+    """A function whose calls of kernels have their names in their attributes."""
+    marks = {
+        var.__chandle__(): with_names(call, names_of(call), {_NAMES: list(names_of(call))})
+        for var, call in bindings_of(func.body)
+        if is_call_tir(call) and call.attrs is None
+    }
+    return with_values(func, marks)
 
 
 def _names_within(func: Any) -> Names:

@@ -330,7 +330,8 @@ class _Joining(PyExprMutator):
     ) -> None:
         super().__init__(mod)
         self._mod = mod
-        self._groups = groups
+        self._groups = {group.members[-1].call.__chandle__(): group for group in groups}
+        self._functions: dict[Any, tirx.PrimFunc] = {}  # the layers of a model are alike
         self._reshapes = {s.var: s for s in reshapes if s.is_local}
         self._inner = {site.var for group in groups for site in group.members[:-1]}
 
@@ -345,11 +346,11 @@ class _Joining(PyExprMutator):
         super().visit_var_binding_(binding)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        group = next((g for g in self._groups if call.same_as(g.members[-1].call)), None)
+        group = self._groups.get(call.__chandle__())
         if group is None:
             return super().visit_call_(call)
         args = [self._taken(value, group.members[-1]) for value in group.outer]
-        var = self.builder_.add_func(group.func(self._mod), group.name)
+        var = self.builder_.add_func(self._function(group), group.name)
         types = [site.kind for site in (*group.stored, group.members[-1])]
         made = relax.call_tir(var, args, types if group.stored else types[0])
         if not group.stored:
@@ -359,6 +360,14 @@ class _Joining(PyExprMutator):
             own = self.builder_.emit(relax.TupleGetItem(made, number))
             self.set_var_remap(site.var, own)
         return relax.TupleGetItem(made, len(group.stored))
+
+    def _function(self, group: JoinedCalls) -> tirx.PrimFunc:
+        """The function of a group, which groups that compute the same have in common."""
+        stored = [own.place for own in group.stored]
+        key = tuple(own.place in stored for own in group.members), *_wiring(group.members)
+        if key not in self._functions:
+            self._functions[key] = group.func(self._mod)
+        return self._functions[key]
 
     def _taken(self, value: Any, by: TirCall) -> Any:
         """A value as a call can take it."""

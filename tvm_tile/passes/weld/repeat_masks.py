@@ -10,6 +10,7 @@ from tvm import ir, relax
 from tvm.relax.expr_functor import mutator
 
 from tvm_tile.frontend.fold import is_large
+from tvm_tile.graph.arrays import items_of
 from tvm_tile.graph.extract import nodes_in
 from tvm_tile.passes.ir.op_pattern import OpPattern, pattern_of
 from tvm_tile.passes.ir.rewriter import ModuleRewriter, elements_in, is_call_tir
@@ -76,7 +77,7 @@ class _MaskRepeating(ModuleRewriter):
 
     def _steps(self, value: relax.Expr) -> int:
         """Steps that compute a mask, one behind the other; zero for what is none."""
-        if not self._is_injective(value) or not elements_in(value):
+        if not self._is_injective(value) or not self._may_be_mask(value):
             return 0
         of_masks, most, given = 0, 0, 0
         for arg in value.args[1].fields:
@@ -90,6 +91,14 @@ class _MaskRepeating(ModuleRewriter):
                 most = max(most, steps)
         is_mask = str(value.ty.dtype) == "bool" or of_masks > 0
         return 1 + most if is_mask or self._is_bias(value, given) else 0
+
+    def _may_be_mask(self, value: relax.Call) -> bool:
+        """Whether a call makes or takes bools, or makes as many numbers as a mask has at least."""
+        elements, taken = elements_in(value), items_of(value.args[1].fields)
+        if not elements:
+            return False
+        is_bool = any(str(getattr(own.ty, "dtype", "")) == "bool" for own in (value, *taken))
+        return is_bool or (not self._is_open and is_large(elements, 0))
 
     def _is_bias(self, value: relax.Call, given: int) -> bool:
         """Whether a call makes as many numbers of so few, by arithmetic, as a mask is of."""
