@@ -22,7 +22,7 @@ from tvm_tile.report.screen.gantt import gantt
 from tvm_tile.stages.forced import Forced
 
 DEVICE = tvm_tile.find_device("nvidia/h200")
-HIDDEN, LAYERS, STEPS = 256, 3, 5
+HIDDEN, LAYERS, STEPS = 256, 3, 8
 
 # 1. Rammer's words (Ma et al., OSDI 2020). A vEU, a virtual execution unit, is a thread block that
 #    stays on its multiprocessor while the persistent kernel runs. An rOperator is a kernel as it
