@@ -61,11 +61,15 @@ def rename_by_content(mod: Any) -> Any:
 def content_sum(function: Any) -> str:
     """Eight hexadecimal digits of a sum of all that a function is, the names of its variables too;
     that of a function of a module has its own name in it."""
-    return hashlib.sha256(_text(function).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(text_of(function).encode()).hexdigest()[:_DIGITS]
 
 
-def _text(function: Any) -> str:
-    """Text of a function as a key; TVM has no script of one with others among its attributes."""
+def text_of(function: Any) -> str:
+    """Text of a function as a key, with the names of its variables.
+
+    Unlike JSON it does not tell which nodes are one object, which varies with what the process did
+    before. TVM has no script of a function with others among its attributes: of these it is JSON.
+    """
     import tvm
     import tvm_ffi
     from tvm import tirx

@@ -9,6 +9,7 @@ import tvm
 from tvm import tirx
 
 from tvm_tile import compat
+from tvm_tile.build.naming import text_of
 from tvm_tile.device.device import Device
 from tvm_tile.device.record import to_json
 from tvm_tile.files.json_data import revived
@@ -45,8 +46,7 @@ class StoredPlans:
     def __call__(self, request: Request) -> Planned:
         """The plan for a function, from the store where it has one."""
         given = json.dumps([request.refused, request.beyond_dlight]).encode()
-        func = str(tvm.ir.save_json(request.func)).encode()
-        key = b"\0".join((b"plan", self._given, given, func))
+        key = b"\0".join((b"plan", self._given, given, text_of(request.func).encode()))
         known = self._store.get(key)
         planned = None if known is None else _unpack(known)
         if planned is None:
