@@ -235,3 +235,13 @@ def test_an_oracle_forgets_what_is_oldest(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("convolutions", "attention", "convolutions"):
         program = program_of(name)
         assert known(oracle(program)) == known(tvm_tile.predict(program, "nvidia/h200"))
+
+
+def test_inputs_may_have_names_that_python_knows() -> None:
+    with torch.device("meta"):
+        module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+        x = torch.empty(2, 8)
+    report = tvm_tile.predict(module, "nvidia/h200", example_inputs=(x,))
+    assert "input" in str(torch.export.export(module, (x,)).graph_signature.user_inputs)
+    assert report.predicted_seconds > 0
+    assert not report.fallbacks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import Any
 
 import torch
@@ -75,7 +75,23 @@ def with_memory(program: ExportedProgram) -> tuple[ExportedProgram, frozenset[st
         return program, bare
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside PyTorch
-        return move_to_device_pass(_with_memory(copy.deepcopy(program), bare), "cpu"), bare
+        return move_to_device_pass(_with_memory(_copied(program), bare), "cpu"), bare
+
+
+def _copied(program: ExportedProgram) -> ExportedProgram:
+    """A copy of a program, its values named alike: PyTorch's own has others for names that Python
+    knows, such as ``input``, and is refused then, as its signature has the former ones."""
+    copied = copy.deepcopy(program)
+    for own, other in zip(_nodes(program), _nodes(copied), strict=True):
+        other.name = own.name
+    return copied
+
+
+def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:
+    """The nodes of a program's graph, and of those of its branches and loops."""
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            yield from module.graph.nodes
 
 
 def _with_memory(program: ExportedProgram, bare: Set[str]) -> ExportedProgram:
@@ -90,9 +106,8 @@ def _with_memory(program: ExportedProgram, bare: Set[str]) -> ExportedProgram:
         program._example_inputs = _pytree.tree_map_only(
             torch.Tensor, lambda own: torch.empty_like(own, device="cpu"), program.example_inputs
         )
-    for module in program.graph_module.modules():
-        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
-            node.meta["val"] = _pytree.tree_map_only(FakeTensor, _on_cpu, node.meta.get("val"))
+    for node in _nodes(program):
+        node.meta["val"] = _pytree.tree_map_only(FakeTensor, _on_cpu, node.meta.get("val"))
     return program
 
 
