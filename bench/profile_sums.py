@@ -163,10 +163,10 @@ def measured(model: Any) -> Any:
     return profile
 
 
-def provenance(words: Sequence[str], at: str) -> Provenance:
-    """Where and of what is measured now; at a commit, or "" for git's."""
+def provenance(words: Sequence[str], at: str, script: str = "bench.profile_sums") -> Provenance:
+    """Where and of what a script measures now, given its words; at a commit, or "" for git's."""
     machine = probe(["tvm_tile", "torch"], with_peaks=False)
-    command = " ".join(["python -m bench.profile_sums", *words])
+    command = " ".join([f"python -m {script}", *words])
     place = machine.gpu, machine.driver, machine.versions
     return Provenance(*place, at or commit(), command, machine.date)
 

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import commit
 from bench.lines import put, read_keyed
-from bench.machine import probe
 from bench.open_shapes.record import Provenance
+from bench.profile_sums import provenance
 
 RESULTS = Path(__file__).parent / "results" / "rule_times.jsonl"
 _RUNS = 15
@@ -183,10 +182,7 @@ def main(words: Sequence[str]) -> int:
         for number, workload in enumerate(load_suite(given.suite).workloads())
         if all(not own or getattr(workload, name) in own for name, own in wanted.items())
     ]
-    machine = probe(["tvm_tile", "torch"], with_peaks=False)
-    command = " ".join(["python -m bench.rule_times", *words])
-    place = machine.gpu, machine.driver, machine.versions
-    where = Provenance(*place, given.commit or commit(), command, machine.date)
+    where = provenance(words, given.commit, "bench.rule_times")
     with tempfile.TemporaryDirectory() as folder:
         jobs = [(given.suite, number, given.device, folder) for number in numbers]
         with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=4) as pool:

@@ -13,7 +13,7 @@ from tvm_tile.device.device import Device
 from tvm_tile.files.store import Store
 
 _ELF = b"\x7fELF"
-_FEW = 32  # bytes of stack: what so few registers cost, is less than half as many blocks may
+_FEW = 32  # bytes of stack: to spill so little costs less than to have room for fewer blocks
 _THREADS_ONLY = re.compile(r"__launch_bounds__\((\d+)\)")
 
 

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm_tile import compat
 from tvm_tile.build.exact.numerics import widen_halves
 from tvm_tile.build.launched import launches
+from tvm_tile.build.program import SHARED_TAG
 from tvm_tile.build.tir_passes import lower_module
 from tvm_tile.device.device import Device
 from tvm_tile.errors import BuildError
@@ -98,7 +99,7 @@ def lower_body(func: tirx.PrimFunc, device: Device) -> Body:
         raise _no_body("one kernel", f"{len(lowered.kernels)} kernels")
     kernel = lowered.kernels[0]
     tags = {tag for tag in kernel.launch_params if not tag.startswith(("blockIdx", "threadIdx"))}
-    if tags - {"tirx.use_dyn_shared_memory"} or set(kernel.arg_types) - {"handle"}:
+    if tags - {SHARED_TAG} or set(kernel.arg_types) - {"handle"}:
         raise _no_body("pointers as arguments, no clusters", f"{kernel.arg_types} {tags}")
     (function,) = kernel.module.functions.values()
     params = {_number(param): param for param in function.params}

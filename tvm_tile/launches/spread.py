@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_tile.device.device import Device, MemoryLevel
+from tvm_tile.device.device import STATIC_SHARED_LIMIT, Device, MemoryLevel
 from tvm_tile.tile.residency import fitting_blocks
 
 _UNIT = 128  # bytes in which a block gets shared memory
-_BY_DEFAULT = 48 << 10  # bytes that a block may have, declared and given at the launch together
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,9 @@ def spread_bytes(blocks: Blocks, device: Device) -> int:
         return blocks.given
     beyond = device.shared_memory_per_multi_processor // (share + 1) + 1  # of share + 1, each
     least = beyond - device.reserved_shared_memory - blocks.declared
-    # More than the default is allowed to what is given at the launch only.
-    if least + blocks.declared > _BY_DEFAULT:
-        least = max(least, _BY_DEFAULT)
+    # More than that, with what is declared, launches ask for only where they give it alone.
+    if least + blocks.declared > STATIC_SHARED_LIMIT:
+        least = max(least, STATIC_SHARED_LIMIT)
     bytes_ = -(-least // _UNIT) * _UNIT
     most = device.memory(MemoryLevel.SHARED).capacity - blocks.declared
     return bytes_ if bytes_ <= most else blocks.given

@@ -48,7 +48,11 @@ class MarkDependentLaunches:
         calls = _Calls(mod)
         own = {str(var.name_hint): func for var, func in mod.functions_items() if _is_kernel(func)}
         called = {name: func for name, func in own.items() if calls.counts[name]}
-        begun = {name: _begun(func, calls, name) for name, func in called.items()}
+        known = {
+            name: tuple(frozenset(calls.names(func, places)) for places in calls.known(name))
+            for name, func in called.items()
+        }
+        begun = {name: _begun(func, *known[name]) for name, func in called.items()}
         early = {}
         for name, func in called.items():
             seconds = early_step_seconds(
@@ -56,7 +60,7 @@ class MarkDependentLaunches:
                 calls.steps[name],
                 self.device,
                 self.seconds.get(name, 0.0),
-                loaded=_Body.of(func).loaded_share(calls.names(func, calls.known(name)[0])),
+                loaded=_loaded_share(_Body(func.body, func), known[name][0]),
                 forced=self.forced,
             )
             if seconds is not None:
@@ -66,8 +70,8 @@ class MarkDependentLaunches:
             behind = [begun[other] for other in calls.behind[name] if other in early]
             lets_go, waits = _lets_go(behind, waits=name in early), name in early
             if waits or lets_go is not LetsGo.ENDED:
-                constant, settled = (calls.names(func, places) for places in calls.known(name))
-                told = early.get(name, 0.0), sorted(constant), sorted(settled), lets_go
+                constant, settled = map(sorted, known[name])
+                told = early.get(name, 0.0), constant, settled, lets_go
                 result[mod.get_global_var(name)] = mark(func, *told, waits=waits)
         return result
 
@@ -87,10 +91,10 @@ class _Begun:
     is_counted: bool
 
 
-def _begun(func: tirx.PrimFunc, calls: _Calls, name: str) -> _Begun:
-    """What the kernels of a function that is called do once they begin."""
-    asked = _Body.of(func).asked_ahead()
-    constant, settled = (calls.names(func, own) for own in calls.known(name))
+def _begun(func: tirx.PrimFunc, constant: frozenset[str], settled: frozenset[str]) -> _Begun:
+    """What the kernels of a function do once they begin, given the names of its parameters that
+    are constants in all calls, and of those that are settled."""
+    asked = _asked_ahead(_Body(func.body, func))
     asks = asked is not None and asked <= constant | settled
     shapes = [getattr(param.ty, "shape", None) for param in func.params]
     counted = all(
@@ -114,8 +118,7 @@ def _is_kernel(func: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What is read of a scheduled function, once for all models that call it: its body is then the
-    same one.
+    """A scheduled function, equal to others of its body: models that call it have that in common.
 
     Attributes:
         body: its body.
@@ -124,19 +127,6 @@ class _Body:
 
     body: Any
     func: tirx.PrimFunc = field(compare=False)
-
-    @classmethod
-    def of(cls, func: tirx.PrimFunc) -> _Body:
-        """The body of a function."""
-        return cls(func.body, func)
-
-    def asked_ahead(self) -> frozenset[str] | None:
-        """What ``asked_ahead`` tells of the function."""
-        return _asked_ahead(self)
-
-    def loaded_share(self, constants: Collection[str]) -> float:
-        """What ``loaded_share`` tells of the function."""
-        return _loaded_share(self, frozenset(constants))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,13 +9,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tvm_tile.build.program import Kernel
+from tvm_tile.build.program import SHARED_TAG, Kernel
 from tvm_tile.errors import BuildError
 from tvm_tile.runtime.drivers.hip import ArgumentBuffer, Hip
 from tvm_tile.runtime.drivers.hip_memory import Failures, current_stream
 from tvm_tile.runtime.drivers.launchers import BLOCK, GRID
 
-_SHARED_BYTES = "tirx.use_dyn_shared_memory"
 _EXTENTS = (*GRID, *BLOCK)
 # What a launch does not say: its extent is 1, it has no shared memory.
 _DEFAULTS = (1, 0)
@@ -120,7 +119,7 @@ def _packing(kernel: Kernel) -> struct.Struct:
 
 def _extents(kernel: Kernel) -> Callable[[tuple[Any, ...]], Any]:
     """Picks a launch's extents and shared bytes out of its arguments and ``_DEFAULTS``."""
-    unknown = set(kernel.launch_params) - {*_EXTENTS, _SHARED_BYTES}
+    unknown = set(kernel.launch_params) - {*_EXTENTS, SHARED_TAG}
     if unknown:
         raise BuildError(
             "an AMD kernel may use a grid, blocks and shared memory only",
@@ -130,5 +129,5 @@ def _extents(kernel: Kernel) -> Callable[[tuple[Any, ...]], Any]:
     first = len(kernel.arg_types)
     positions = {tag: first + position for position, tag in enumerate(kernel.launch_params)}
     return operator.itemgetter(
-        *(positions.get(axis, _ONE) for axis in _EXTENTS), positions.get(_SHARED_BYTES, _NONE)
+        *(positions.get(axis, _ONE) for axis in _EXTENTS), positions.get(SHARED_TAG, _NONE)
     )

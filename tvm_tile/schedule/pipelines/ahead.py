@@ -86,12 +86,11 @@ class Ahead(Pipeline):
         ahead, steps = self.tile.stages - 1, self.tile.depth // FRAGMENT
         dtype = self.product.left.tensor.dtype
         operands = self.product.left, self.product.right
-        named = list(zip(operands, self.copies, strict=True))
-        is_early = [side.tensor.name in constants and own.held is None for side, own in named]
-        early, late = (
-            [own for own, first in zip(self.copies, is_early, strict=True) if first is wanted]
-            for wanted in (True, False)
-        )
+        early: list[Any] = []
+        late: list[Any] = []
+        for side, own in zip(operands, self.copies, strict=True):
+            is_early = side.tensor.name in constants and own.held is None
+            (early if is_early else late).append(own)
         if early:
             with ib.serial(ahead) as chunk:
                 self._fetch(chunk, early)

@@ -104,9 +104,7 @@ class PersistentBlock:
         """End the block here if a call needs none of its tiles: it needs the first ones."""
         needed = self._count(self._counts())
         if not isinstance(needed, int):
-            splits = self.tile.splits
-            number = self.number // splits if splits > 1 else self.number
-            ib.evaluate(leaving(number < needed))
+            ib.evaluate(leaving(self._first() < needed))
 
     def for_tiles(self, body: Callable[[Place], None], first: Any = 0, step: int = 1) -> None:
         """Run ``body`` for tiles of the block, given the first value of every axis in each.
@@ -118,7 +116,7 @@ class PersistentBlock:
         """
         counts, grid = self._counts(), self.tile.grid
         if self.tile.splits > 1:
-            body(self._origin(self.number // self.tile.splits, counts))
+            body(self._origin(self._first(), counts))
             return
         if self.lists is not None:
             self._there_and_back(body, counts)
@@ -141,8 +139,7 @@ class PersistentBlock:
 
     def first_origin(self) -> Place:
         """First values of all axes in the block's first tile."""
-        number = self.number // self.tile.splits if self.tile.splits > 1 else self.number
-        return self._origin(number, self._counts())
+        return self._origin(self._first(), self._counts())
 
     def for_chunks(self, origin: Place, body: Callable[[Any], None]) -> None:
         """Run ``body`` for the number of each of the block's chunks of a tile's sum.
@@ -172,6 +169,11 @@ class PersistentBlock:
         first = ib.Bind(self.rank * each)
         is_even = tile.chunks % tile.splits == 0
         return first, each if is_even else ib.Bind(ib.min(each, tile.chunks - first))
+
+    def _first(self) -> Any:
+        """The block's first tile, which blocks have in common that share its sums."""
+        splits = self.tile.splits
+        return self.number // splits if splits > 1 else self.number
 
     def _counts(self) -> list[list[Any]]:
         """Tiles along each axis in a call, of the rows and of the columns."""
