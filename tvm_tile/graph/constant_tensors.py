@@ -6,7 +6,6 @@ a language model's weights, that is more memory than the weights take.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.graph.tile_graph import stored_bytes
 
 # Rows of a matrix that are transposed at once, so that both sides' lines stay in the cache.
 _STRIP = 128
@@ -86,7 +85,7 @@ class _HostBytes:
 
     def __init__(self, tensor: Any, *, is_read_only: bool) -> None:
         self._tensor = tensor
-        size = math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
+        size = stored_bytes(tensor)
         self.__array_interface__ = {
             "data": (tensor.data_ptr(), is_read_only),
             "shape": (size,),

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @functools.cache
@@ -18,6 +19,11 @@ def element_size(dtype: str) -> int:
     """Bytes of one element of ``dtype``, as TVM spells it (``float16``, ``int64``, ``bool``)."""
     digits = re.match(r"[a-z_]*(\d+)", dtype)
     return max(1, int(digits.group(1)) // 8) if digits else 1
+
+
+def stored_bytes(tensor: Any) -> int:
+    """Bytes of a tensor, or of one of a type: of whatever has a static shape and a dtype."""
+    return math.prod(map(int, tensor.shape)) * element_size(str(tensor.dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@ one more parameter, a table that its kernel may walk."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from tvm import tirx
 
 from tvm_tile.graph.positions import Listed
-from tvm_tile.graph.tile_graph import TileGraph, element_size
+from tvm_tile.graph.tile_graph import TileGraph, stored_bytes
 from tvm_tile.schedule import compressed
 
 LISTED = "tvm_tile.listed_chunks"
@@ -74,7 +73,7 @@ def left_out(func: tirx.PrimFunc, graph: TileGraph) -> tuple[float, float]:
     if told is None:
         return compressed.left_out(func, graph), 0.0
     matrix, listed = told
-    size = math.prod(map(int, matrix.ty.shape)) * element_size(str(matrix.ty.dtype))
+    size = stored_bytes(matrix.ty)
     share = 1 - listed.share
     return share * graph.reductions[0].total_flops, share * size
 

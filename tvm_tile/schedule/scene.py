@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tvm import tirx
 
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.graph.tile_graph import TileGraph, element_size
+from tvm_tile.graph.tile_graph import TileGraph, stored_bytes
 from tvm_tile.tile.time import AMID, Scene, Start
 
 STREAMED = "tvm_tile.streamed"
@@ -36,11 +35,7 @@ def scene_of(func: tirx.PrimFunc, graph: TileGraph) -> Scene:
     places = (func.attrs or {}).get(STREAMED, ())
     # A pass may have left out parameters.
     params = [func.params[int(place)] for place in places if int(place) < len(func.params)]
-    streamed = sum(
-        math.prod(map(int, param.ty.shape)) * element_size(str(param.ty.dtype))
-        for param in params
-        if is_tensor(param)
-    )
+    streamed = sum(stored_bytes(param.ty) for param in params if is_tensor(param))
     if not streamed:
         return AMID
     read = max(1, graph.traffic - graph.written)

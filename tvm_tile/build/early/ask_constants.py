@@ -13,7 +13,6 @@ for all of it, 2 us.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tvm.script import tirx as T
 
 from tvm_tile.build.launched import launches
 from tvm_tile.graph.extract import nodes_in
-from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.graph.tile_graph import stored_bytes
 
 _SMALL = 1 << 14  # bytes: what is larger streams, and is asked for step by step
 _LINE = 128  # bytes
@@ -78,8 +77,7 @@ def _loaded(body: Any, constants: Collection[Any]) -> list[tuple[Any, int]]:
         param = next((own for own in constants if declared.data.same_as(own)), None)
         if param is None or not any(map(declared.buffer.same_as, loaded)):
             continue
-        kind = declared.buffer.ty
-        size = math.prod(int(n) for n in kind.shape) * element_size(str(kind.dtype))
+        size = stored_bytes(declared.buffer.ty)
         if size <= _SMALL:
             found.setdefault(str(param.name), (param, size))
     return list(found.values())[:_MOST]

@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm_tile.build.program import COOPERATIVE_TAG, SHARED_TAG
 from tvm_tile.device import Device
 from tvm_tile.graph.extract import nodes_in
-from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.graph.tile_graph import stored_bytes
 from tvm_tile.launches.spread import Blocks, spread_bytes
 
 _TAGS, _CALL = "tirx.kernel_launch_params", "tirx.call_ffi_kernel"
@@ -85,7 +85,7 @@ def _blocks(kernel: tirx.PrimFunc, launched: dict[str, Any]) -> Blocks | None:
         return None
     declared = [own.buffer for own in nodes_in(kernel.body, tirx.AllocBuffer)]
     own = [buffer.ty for buffer in declared if buffer.scope() == "shared"]
-    size = sum(math.prod(map(int, ty.shape)) * element_size(str(ty.dtype)) for ty in own)
+    size = sum(map(stored_bytes, own))
     count, threads = (
         math.prod(v for tag, v in values.items() if tag.startswith(axis))
         for axis in ("blockIdx", "threadIdx")

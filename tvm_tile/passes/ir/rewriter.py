@@ -12,7 +12,7 @@ from tvm.relax.expr_functor import PyExprMutator
 
 from tvm_tile.graph.arrays import known_extents
 from tvm_tile.graph.functions import mutated
-from tvm_tile.graph.tile_graph import element_size
+from tvm_tile.graph.tile_graph import stored_bytes
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 _CALL_TIR_IN_PLACE = tvm.ir.Op.get("relax.call_tir_inplace")
@@ -85,4 +85,4 @@ def size_of(ty: Any) -> int:
     """Bytes of a tensor of static shape, or of a tuple of them."""
     if isinstance(ty, relax.TupleType):
         return sum(map(size_of, ty.fields))
-    return math.prod(int(extent) for extent in ty.shape) * element_size(str(ty.dtype))
+    return stored_bytes(ty)

@@ -61,18 +61,22 @@ class Content:
     profile: ModelProfile | None = None
 
 
-class Standing(Enum):
+class Styled(Enum):
+    """Kinds of what a page shows, each with looks of its own."""
+
+    @property
+    def style(self) -> str:
+        """The class of its looks."""
+        return self.name.lower().replace("_", "-")
+
+
+class Standing(Styled):
     """How a choice does beside the others."""
 
     FRONT = "on the front"
     POSSIBLE = "beaten by another"
     TOO_SLOW = "slower than allowed"
     TOO_LARGE = "larger than the memory"
-
-    @property
-    def style(self) -> str:
-        """The class of its marks."""
-        return self.name.lower().replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum
 
 from tvm_tile.report.compiled import KernelReport, ModelReport
 from tvm_tile.report.limits import Bottleneck
-from tvm_tile.report.page.content import Content, SourceText
+from tvm_tile.report.page.content import Content, SourceText, Styled
 from tvm_tile.report.page.numbers import bytes_text, count_text, rate_text, share_text, time_text
 from tvm_tile.report.profile import KernelProfile
 from tvm_tile.report.screen.kernel_table import sorted_by
@@ -18,7 +17,7 @@ _ROOM = 100  # characters of a title
 _MOST_OPERATORS = 6  # of a kernel, named in a line
 
 
-class BoxKind(Enum):
+class BoxKind(Styled):
     """Kind of a box, which its colour shows: a kernel, by its bottleneck, or an end of the graph.
 
     The value of a kind is its name for people.
@@ -33,11 +32,6 @@ class BoxKind(Enum):
     OUTPUT = "output"
     FUNCTION = "function of the model"
     HOST = "on the host"
-
-    @property
-    def style(self) -> str:
-        """The class of its looks."""
-        return self.name.lower().replace("_", "-")
 
 
 MEANINGS = {

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +36,7 @@ from tvm_tile.graph.expression import (
 )
 from tvm_tile.graph.extract import extract_operators
 from tvm_tile.graph.functions import is_tensor
-from tvm_tile.graph.tile_graph import Axis, Operator, element_size
+from tvm_tile.graph.tile_graph import Axis, Operator, stored_bytes
 from tvm_tile.schedule.attention.limit import without_limit
 from tvm_tile.schedule.attention.mask import Reach, find_mask
 from tvm_tile.schedule.attention.weights import HALVES, Weights, read_weights, without_casts
@@ -323,7 +322,4 @@ def _chain(form: ProductsForm) -> tuple[Chain, Weights, Reach | None] | None:
 def bytes_of(names: Container[str], params: Sequence[Any]) -> int:
     """Bytes of the parameters with these names."""
     types = [param.ty for param in params if is_tensor(param) and str(param.name) in names]
-    return sum(
-        math.prod(int(extent) for extent in own.shape) * element_size(str(own.dtype))
-        for own in types
-    )
+    return sum(map(stored_bytes, types))
